@@ -1,0 +1,1 @@
+"""From a composed config to a finished run: command line, launching, loop, checkpoints, strategies."""

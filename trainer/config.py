@@ -1,0 +1,136 @@
+"""The schema of a run's config, and reading the frozen one. No torch: a config error must cost no second."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field
+
+Count = Annotated[int, Field(ge=1)]
+Limit = Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0.0, le=1.0)]
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class Strict(BaseModel):
+    """Every key is known, every value has the declared type."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Target(BaseModel):
+    """A class by its import path. Keys that no field names are arguments of its constructor."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, populate_by_name=True)
+
+    target: str = Field(alias="_target_", pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")
+    partial: bool = Field(default=False, alias="_partial_")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class Dataset(Target):
+    """A dataset class, or a LightningDataModule, and how it is read."""
+
+    val_fraction: Fraction
+    partitions: Count
+    partition_order: list[Annotated[int, Field(ge=0)]] | None
+    num_workers: Annotated[int, Field(ge=0)]
+    max_bad_samples: Annotated[int, Field(ge=0)]
+
+
+class Model(Target):
+    """A network. `parallel` says how strategies may split it; the constructor never sees it."""
+
+    parallel: dict[str, Any] | None = None
+
+
+class Optimizer(Target):
+    decay_bias_and_norm: bool
+
+
+class Schedule(Target):
+    interval: Literal["step", "epoch"]
+    frequency: Count
+    monitor: str | None
+
+
+class Device(Strict):
+    kind: Literal["auto", "cpu", "cuda"]
+
+
+class Topology(Strict):
+    """The hardware there is, and what starts the workers on it."""
+
+    launcher: Literal["local"]
+    nodes: Count
+    devices_per_node: Count
+    device: Device
+
+    @property
+    def workers(self) -> int:
+        return self.nodes * self.devices_per_node
+
+
+class Trainer(Strict):
+    """Keys and meanings are those of Lightning's Trainer."""
+
+    max_epochs: Count
+    max_steps: Annotated[int, Field(ge=-1)]
+    precision: Literal["32-true", "64-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true"]
+    accumulate_grad_batches: Count
+    gradient_clip_val: Annotated[float, Field(gt=0.0)] | None
+    gradient_clip_algorithm: Literal["norm", "value"]
+    limit_train_batches: Limit
+    limit_val_batches: Limit
+    limit_test_batches: Limit
+    check_val_every_n_epoch: Count
+    log_every_n_steps: Count
+    fast_dev_run: bool
+    deterministic: bool
+    sync_batchnorm: bool
+    compile: bool
+    channels_last: bool
+    enable_progress_bar: bool
+
+
+class Config(Strict):
+    """One training, resolved: what `config.yaml` in a run folder holds."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)]
+    batch_size: Count
+    tags: list[str]
+    init_from: str | None
+    dataset: Dataset
+    augment: Target | None = None
+    model: Model | None = None
+    task: Target
+    strategy: Target
+    topology: Topology
+    optimizer: Optimizer | None = None
+    schedule: Schedule | None = None
+    callbacks: dict[str, Target | None]
+    logger: dict[str, Target | None]
+    trainer: Trainer
+    python_path: list[str] = []
+    """Folders appended to sys.path in every worker: where the command was given, and --config-dir."""
+
+
+def frozen_values(run_dir: Path) -> dict[str, Any]:
+    """The run's config as plain values: the frozen one, then what each `leyden resume` changed, in order."""
+    values = yaml.safe_load((run_dir / "config.yaml").read_text())
+    changes_file = run_dir / "resume.yaml"
+    for change in yaml.safe_load(changes_file.read_text()) if changes_file.exists() else []:
+        for key, value in change["changed"].items():
+            *parents, last = key.split(".")
+            node = values
+            for parent in parents:
+                node = node[parent]
+            node[last] = value
+    return values
+
+
+def load(run_dir: Path) -> Config:
+    """The config that the workers of a run obey."""
+    return Config.model_validate(frozen_values(run_dir))
