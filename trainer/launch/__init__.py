@@ -1,0 +1,29 @@
+"""Starting the workers of a run from its frozen config: here for one, under torch's elastic agent for several."""
+
+from pathlib import Path
+
+from ..config import load
+
+
+def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) -> int:
+    """Run the workers to their end.
+
+    Args:
+        run_dir: holds config.yaml.
+        verb: train | resume | eval.
+        checkpoint: what resume and eval start from; None: the newest whole one.
+
+    Returns:
+        0 done; 1 failed; 75 preempted and saved; 130 interrupted; 143 terminated without a checkpoint.
+
+    Raises:
+        ValueError: a user's mistake that only building the parts could show; what `train` had written is removed.
+    """
+    run_dir = run_dir.absolute()
+    if load(run_dir).topology.workers == 1:
+        from .worker import work_here
+
+        return work_here(run_dir, verb, checkpoint)
+    from .local import launch
+
+    return launch(run_dir, verb, checkpoint)

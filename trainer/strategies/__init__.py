@@ -1,0 +1,1 @@
+"""How training is split over workers: one Fabric Strategy a file."""

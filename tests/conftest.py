@@ -1,0 +1,34 @@
+"""Frozen runs without the command line, and processes that end with the test."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hydra import compose, initialize_config_module
+from omegaconf import OmegaConf
+from runs import Freeze, Processes
+
+
+@pytest.fixture
+def freeze(tmp_path: Path) -> Freeze:
+    """freeze("name", *overrides) -> a run folder with its frozen config."""
+
+    def make(name: str, *overrides: str) -> Path:
+        run_dir = tmp_path / name
+        run_dir.mkdir()
+        with initialize_config_module("leyden.conf", version_base=None):
+            config = compose("train", overrides=list(overrides))
+        (run_dir / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True))
+        return run_dir
+
+    return make
+
+
+@pytest.fixture
+def processes() -> Iterator[Processes]:
+    made = Processes()
+    yield made
+    for process in made.started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()

@@ -1,0 +1,291 @@
+"""One worker: what a run leaves behind, and that a resumed run is the unbroken one, bit for bit."""
+
+import csv
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import TINY, Freeze, Processes, wait_until
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from leyden.trainer import checkpoint
+from leyden.trainer.launch import start
+
+
+
+def summary(run_dir: Path) -> dict[str, Any]:
+    return json.loads((run_dir / "summary.json").read_text())
+
+
+def rows(run_dir: Path) -> list[dict[str, str]]:
+    with open(run_dir / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def losses(run_dir: Path) -> dict[int, tuple[str, ...]]:
+    names = ("train/loss", "train/acc", "val/loss", "val/acc", "lr")
+    return {int(row["step"]): tuple(row.get(name, "") for name in names) for row in rows(run_dir)}
+
+
+def weights(run_dir: Path) -> dict[str, torch.Tensor]:
+    return checkpoint.read(run_dir / "checkpoints" / "last.ckpt")["model"]
+
+
+def test_a_run_leaves_what_the_design_promises(freeze: Freeze) -> None:
+    run_dir = freeze("run", *TINY)
+    assert start(run_dir) == 0
+    told = summary(run_dir)
+    assert told["status"] == "done"
+    assert told["steps"] == 36
+    assert told["world_size"] == 1
+    assert told["samples"] == 2 * 1150
+    assert {"val/acc", "val/loss", "test/acc", "test/loss", "train/loss"} <= set(told["metrics"])
+    assert told["samples_per_second"] > 0
+    parts = told["step_time"]
+    assert parts["total"] == pytest.approx(sum(v for k, v in parts.items() if k != "total"))
+    assert all(value >= 0 for value in parts.values())
+    assert {"torch", "lightning", "python"} <= set(told["versions"])
+    assert [row["step"] for row in rows(run_dir)] == ["18", "36"]
+    loaded = torch.load(run_dir / "checkpoints" / "last.ckpt", weights_only=True)
+    assert loaded["position"]["step"] == 36
+    assert "done" in (run_dir / "run.log").read_text()
+
+
+def test_tensorboard_has_scalars_config_and_one_hparams_row(freeze: Freeze) -> None:
+    run_dir = freeze("run", *TINY)
+    start(run_dir)
+    events = EventAccumulator(str(run_dir))
+    events.Reload()
+    tags = events.Tags()
+    assert {"train/loss", "val/acc", "lr", "samples_per_second", "time/data_ms"} <= set(tags["scalars"])
+    assert "config/text_summary" in tags["tensors"]
+    assert events.PluginTagToContent("hparams").keys() >= {"_hparams_/experiment", "_hparams_/session_start_info"}
+    for event in events.Scalars("time/total_ms"):
+        parts = [
+            next(e.value for e in events.Scalars(f"time/{part}_ms") if e.step == event.step)
+            for part in ("data", "compute", "communication", "other")
+        ]
+        assert sum(parts) == pytest.approx(event.value, rel=1e-4)
+
+
+@pytest.mark.parametrize("stop_at", [18, 25, 0], ids=["epoch end", "mid-epoch", "before any checkpoint"])
+def test_a_resumed_run_is_the_unbroken_one(freeze: Freeze, tmp_path: Path, stop_at: int) -> None:
+    whole = freeze(
+        "whole", *TINY, "trainer.max_epochs=3", "callbacks=[default,ema]", "model.dropout=0.3",
+        "trainer.log_every_n_steps=5", "callbacks.checkpoint.every_n_steps=1", "callbacks.checkpoint.keep_last=100",
+    )  # fmt: skip
+    start(whole)
+    broken = tmp_path / "broken"
+    shutil.copytree(whole, broken)
+    (broken / "checkpoints" / "last.ckpt").unlink()
+    for path in checkpoint.saved(broken):
+        if checkpoint.step_of(path) > stop_at:
+            path.unlink()
+    assert start(broken, "resume") == 0
+    assert losses(broken) == losses(whole)
+    assert len(rows(broken)) == len(losses(broken)), "a step was logged twice"
+    assert _scalars(broken, "train/loss") == _scalars(whole, "train/loss")
+    for name, value in weights(whole).items():
+        assert torch.equal(value, weights(broken)[name]), name
+    assert checkpoint.newest(broken)[1]["callbacks"]["ema"]["average"][0].equal(  # pyright: ignore[reportOptionalSubscript]
+        checkpoint.newest(whole)[1]["callbacks"]["ema"]["average"][0]  # pyright: ignore[reportOptionalSubscript]
+    )
+
+
+def test_killed_and_resumed_is_bit_identical(freeze: Freeze, processes: Processes) -> None:
+    options = [*TINY, "trainer.max_epochs=60", "trainer.log_every_n_steps=5", "callbacks=[default,ema]",
+               "callbacks.checkpoint.every_n_steps=7", "model.dropout=0.3"]  # fmt: skip
+    whole, broken = freeze("whole", *options), freeze("broken", *options)
+    assert start(whole) == 0
+    process = processes.start(broken)
+    wait_until(lambda: len(checkpoint.saved(broken)) > 0 and checkpoint.step_of(checkpoint.saved(broken)[0]) > 100)
+    process.kill()
+    process.wait()
+    assert summary(broken)["status"] == "running"
+    assert start(broken, "resume") == 0
+    assert losses(broken) == losses(whole)
+    assert len(rows(broken)) == len(losses(broken)), "a step was logged twice"
+    for name, value in weights(whole).items():
+        assert torch.equal(value, weights(broken)[name]), name
+    for tag in ("train/loss", "val/acc"):
+        assert _scalars(broken, tag) == _scalars(whole, tag)
+
+
+def _scalars(run_dir: Path, tag: str) -> list[tuple[int, float]]:
+    events = EventAccumulator(str(run_dir), size_guidance={"scalars": 0}, purge_orphaned_data=False)
+    events.Reload()
+    return [(event.step, event.value) for event in events.Scalars(tag)]
+
+
+def test_sigterm_saves_and_exits_75_and_resume_goes_on(freeze: Freeze, processes: Processes) -> None:
+    options = [*TINY, "trainer.max_epochs=200", "trainer.log_every_n_steps=10"]
+    run_dir = freeze("run", *options)
+    process = processes.start(run_dir)
+    wait_until(lambda: len(checkpoint.saved(run_dir)) > 0)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 75, output
+    told = summary(run_dir)
+    assert told["status"] == "preempted"
+    assert checkpoint.step_of(checkpoint.saved(run_dir)[0]) == told["steps"]
+    assert "preempted at step" in output
+    (run_dir / "resume.yaml").write_text(f"- {{changed: {{trainer.max_steps: {told['steps'] + 10}}}}}\n")
+    assert start(run_dir, "resume") == 0
+    assert summary(run_dir)["steps"] == told["steps"] + 10
+    assert summary(run_dir)["resumed_from_step"] == told["steps"]
+
+
+def test_ctrl_c_leaves_a_checkpoint_and_exits_130(freeze: Freeze, processes: Processes) -> None:
+    run_dir = freeze("run", *TINY, "trainer.max_epochs=200")
+    process = processes.start(run_dir)
+    wait_until(lambda: len(checkpoint.saved(run_dir)) > 0)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert summary(run_dir)["status"] == "interrupted"
+
+
+def test_a_damaged_newest_checkpoint_is_passed_over(freeze: Freeze, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = freeze("run", *TINY, "trainer.max_epochs=3")
+    start(run_dir)
+    newest, before = checkpoint.saved(run_dir)[:2]
+    with open(newest, "r+b") as file:
+        file.seek(newest.stat().st_size // 2)
+        file.write(b"\xff" * 64)
+    with pytest.raises(checkpoint.DamagedCheckpoint):
+        checkpoint.read(newest)
+    capsys.readouterr()
+    assert start(run_dir, "resume") == 0
+    output = capsys.readouterr().out
+    assert "damaged" in output
+    assert f"goes on from {before}" in output
+
+
+@pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 truncated"])
+def test_checkpoints_that_are_none_are_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.ckpt"
+    path.write_bytes(content)
+    with pytest.raises(checkpoint.DamagedCheckpoint, match="damaged"):
+        checkpoint.read(path)
+
+
+def test_a_pickle_is_never_executed(tmp_path: Path) -> None:
+    class Evil:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return os.mkdir, (str(tmp_path / "executed"),)
+
+    torch.save({"format": 1, "model": Evil()}, tmp_path / "x.ckpt")
+    with pytest.raises(checkpoint.DamagedCheckpoint):
+        checkpoint.read(tmp_path / "x.ckpt")
+    assert not (tmp_path / "executed").exists()
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(freeze: Freeze, tmp_path: Path) -> None:
+    import resource
+
+    run_dir = freeze("run", *TINY)
+    start(run_dir)
+    path = checkpoint.saved(run_dir)[0]
+    content = checkpoint.read(path)
+    content["model"]["ballast"] = torch.zeros(1 << 20)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    try:
+        with pytest.raises(OSError, match="could not write|File too large"):
+            checkpoint.write(content, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert checkpoint.read(path)["position"]["step"] == 36
+    assert not list(path.parent.glob(".*"))
+
+
+def test_nan_stops_with_step_and_learning_rate(freeze: Freeze, capfd: pytest.CaptureFixture[str]) -> None:
+    run_dir = freeze("run", *TINY, "optimizer.lr=1e30", "schedule=constant")
+    assert start(run_dir) == 1
+    error = capfd.readouterr().err
+    assert "the loss is" in error
+    assert "learning rate 1e+30" in error
+    assert "at step" in error
+    assert summary(run_dir)["status"] == "failed"
+    assert not checkpoint.saved(run_dir)
+
+
+def test_fast_dev_run_takes_one_step_and_saves_nothing(freeze: Freeze) -> None:
+    run_dir = freeze("run", *TINY, "trainer.fast_dev_run=true")
+    assert start(run_dir) == 0
+    assert summary(run_dir)["steps"] == 1
+    assert "test/acc" in summary(run_dir)["metrics"]
+    assert not (run_dir / "checkpoints").exists()
+
+
+def test_accumulation_equals_the_whole_batch(freeze: Freeze) -> None:
+    whole, parts = freeze("whole", *TINY), freeze("parts", *TINY, "trainer.accumulate_grad_batches=4")
+    start(whole)
+    start(parts)
+    assert summary(parts)["steps"] == summary(whole)["steps"] == 36
+    for name, value in weights(whole).items():
+        assert float((value - weights(parts)[name]).norm() / value.norm()) < 1e-5, name
+
+
+def test_early_stopping_ends_the_run_and_says_why(freeze: Freeze) -> None:
+    run_dir = freeze(
+        "run", *TINY, "callbacks=[default,early_stopping]", "trainer.max_epochs=50",
+        "callbacks.early_stopping.patience=2", "callbacks.early_stopping.min_delta=100",
+    )  # fmt: skip
+    assert start(run_dir) == 0
+    told = summary(run_dir)
+    assert told["epochs"] == 3
+    assert "val/loss has not improved" in told["stop_reason"]
+
+
+def test_ema_is_what_is_evaluated(freeze: Freeze) -> None:
+    plain = freeze("plain", *TINY)
+    averaged = freeze("averaged", *TINY, "callbacks=[default,ema]", "callbacks.ema.decay=0.99")
+    start(plain)
+    start(averaged)
+    for name, value in weights(plain).items():
+        assert torch.equal(value, weights(averaged)[name]), "EMA must not change the training"
+    assert summary(plain)["metrics"]["val/loss"] != summary(averaged)["metrics"]["val/loss"]
+
+
+def test_limits_count_optimizer_steps(freeze: Freeze) -> None:
+    run_dir = freeze("run", *TINY, "trainer.limit_train_batches=5", "trainer.accumulate_grad_batches=2")
+    start(run_dir)
+    assert summary(run_dir)["steps"] == 10
+
+
+def test_init_from_takes_what_fits(freeze: Freeze, capsys: pytest.CaptureFixture[str]) -> None:
+    first = freeze("first", *TINY)
+    start(first)
+    capsys.readouterr()
+    second = freeze("second", *TINY, f"init_from={first}", "trainer.max_steps=1", "optimizer.lr=1e-12")
+    start(second)
+    assert "4 of 4 tensors" in capsys.readouterr().out
+    for name, value in weights(first).items():
+        assert torch.allclose(value, weights(second)[name], atol=1e-6)
+
+
+def test_eval_prints_the_metrics_of_the_checkpoint(freeze: Freeze, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = freeze("run", *TINY)
+    start(run_dir)
+    before = {p: p.stat().st_mtime_ns for p in run_dir.rglob("*") if p.name != "run.log"}
+    capsys.readouterr()
+    assert start(run_dir, "eval") == 0
+    printed = dict(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith(("val/", "test/")))
+    assert float(printed["val/acc"]) == pytest.approx(summary(run_dir)["metrics"]["val/acc"], rel=1e-4)
+    assert float(printed["test/loss"]) == pytest.approx(summary(run_dir)["metrics"]["test/loss"], rel=1e-4)
+    assert before == {p: p.stat().st_mtime_ns for p in run_dir.rglob("*") if p.name != "run.log"}
+
+
+def test_a_users_mistake_found_late_leaves_nothing(freeze: Freeze) -> None:
+    run_dir = freeze("run", *TINY, "optimizer.lr=-1.0")
+    with pytest.raises(ValueError, match="learning rate"):
+        start(run_dir)
+    assert not run_dir.exists()

@@ -1,0 +1,84 @@
+"""When checkpoints are written, and which are kept."""
+
+import math
+from typing import Any, Literal
+
+from .. import checkpoint
+from ..log import log
+from ..state import RunState
+
+
+class Checkpoint:
+    """Keeps the newest and the best checkpoints of a run.
+
+    Args:
+        monitor: metric of which the best are kept; None: the newest only.
+        mode: whether a larger or a smaller value is better.
+        save_top_k: how many of the best.
+        keep_last: how many of the newest; two, so that a damaged one has a predecessor.
+        every_n_epochs: write at the end of every so many epochs.
+        every_n_steps: and every so many optimizer steps.
+
+    Raises:
+        ValueError: keep_last below 1, an unknown mode.
+    """
+
+    def __init__(
+        self,
+        monitor: str | None = None,
+        mode: Literal["max", "min"] = "max",
+        save_top_k: int = 1,
+        keep_last: int = 2,
+        every_n_epochs: int = 1,
+        every_n_steps: int | None = None,
+    ):
+        if keep_last < 1 or mode not in ("max", "min"):
+            raise ValueError(f"callbacks.checkpoint: keep_last={keep_last} must be at least 1, mode={mode!r} max or min")
+        self.monitor = monitor
+        self.sign = 1.0 if mode == "max" else -1.0
+        self.save_top_k = save_top_k
+        self.keep_last = keep_last
+        self.every_n_epochs = every_n_epochs
+        self.every_n_steps = every_n_steps
+        self.best: list[tuple[float, int]] = []
+        """(value, step) of the best checkpoints, best first."""
+
+    def on_step_end(self, state: RunState) -> None:
+        if self.every_n_steps is not None and state.step % self.every_n_steps == 0:
+            state.save_wanted = True
+
+    def on_epoch_end(self, state: RunState) -> None:
+        last = state.step >= state.total_steps or state.stop_reason is not None
+        if state.epoch % self.every_n_epochs == 0 or last:
+            self._rank(state)
+            state.save_wanted = True
+
+    def _rank(self, state: RunState) -> None:
+        if self.monitor is None or state.validated_at != state.step:
+            return
+        value = state.metrics.get(self.monitor)
+        if value is None:
+            log.warning(
+                "callbacks.checkpoint.monitor=%s was not logged; logged: %s", self.monitor, ", ".join(state.metrics)
+            )
+            self.monitor = None
+        elif not math.isnan(value):
+            self.best = [entry for entry in self.best if entry[1] != state.step]
+            self.best.append((value, state.step))
+            self.best.sort(key=lambda entry: (-self.sign * entry[0], entry[1]))
+            del self.best[self.save_top_k :]
+
+    def on_checkpoint(self, state: RunState) -> None:
+        """Remove what is neither new nor best. The first worker's task, after the new one is safe."""
+        if not state.fabric.is_global_zero:
+            return
+        kept = {step for _, step in self.best}
+        for old in checkpoint.saved(state.run_dir)[self.keep_last :]:
+            if checkpoint.step_of(old) not in kept:
+                old.unlink(missing_ok=True)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": [list(entry) for entry in self.best]}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best = [(value, step) for value, step in state["best"]]

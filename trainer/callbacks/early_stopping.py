@@ -1,0 +1,46 @@
+"""Ending a run that no longer improves."""
+
+from typing import Any, Literal
+
+from ..state import RunState
+
+
+class EarlyStopping:
+    """Stops when `monitor` has not improved by `min_delta` for `patience` validations in a row.
+
+    Raises:
+        ValueError: patience below 1, an unknown mode; at a validation: a metric that was not logged.
+    """
+
+    def __init__(
+        self, monitor: str, mode: Literal["max", "min"] = "min", patience: int = 3, min_delta: float = 0.0
+    ):
+        if patience < 1 or mode not in ("max", "min"):
+            raise ValueError(f"callbacks.early_stopping: patience={patience} must be at least 1, mode={mode!r} max or min")
+        self.monitor = monitor
+        self.sign = 1.0 if mode == "max" else -1.0
+        self.patience = patience
+        self.min_delta = min_delta
+        self.best: float | None = None
+        self.without_improvement = 0
+
+    def on_validation_end(self, state: RunState) -> None:
+        if self.monitor not in state.metrics:
+            known = ", ".join(sorted(state.metrics))
+            raise ValueError(f"callbacks.early_stopping.monitor={self.monitor!r} was not logged; logged: {known}")
+        value = self.sign * state.metrics[self.monitor]
+        if self.best is None or value > self.best + self.min_delta:
+            self.best, self.without_improvement = value, 0
+            return
+        self.without_improvement += 1
+        if self.without_improvement >= self.patience:
+            state.stop_reason = (
+                f"{self.monitor} has not improved on {self.sign * self.best:.6g} for {self.patience} validations"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "without_improvement": self.without_improvement}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best = state["best"]
+        self.without_improvement = state["without_improvement"]

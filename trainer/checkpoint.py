@@ -1,0 +1,294 @@
+"""Checkpoints: what is saved, how, and what is trusted.
+
+A file holds plain Python values and tensors only, so that `torch.load(weights_only=True)` reads it. It is written beside
+its final name, flushed to the disk and renamed: whatever happens meanwhile, the old one is whole. Its zip container
+carries a checksum of every entry, which is verified before anything of it is used.
+"""
+
+import os
+import re
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import random_state
+from .log import log
+from .state import RunState
+
+FORMAT = 1
+LAST = "last.ckpt"
+_NAME = re.compile(r"step=(\d+)\.ckpt")
+
+
+class DamagedCheckpoint(ValueError):
+    """A checkpoint file that is not what was written."""
+
+
+class NotFinite(FloatingPointError):
+    """Weights or losses that are NaN or infinite."""
+
+
+def folder(run_dir: Path) -> Path:
+    return run_dir / "checkpoints"
+
+
+def collect(state: RunState) -> dict[str, Any]:
+    """The complete training state; every worker must call it, the first worker's result is what is written."""
+    # The file holds the weights that training goes on with; EMA and the like keep theirs among the callbacks.
+    randomness: list[Any] = [random_state.capture(state.fabric.device)]
+    if state.fabric.world_size > 1:
+        gathered: list[Any] = [None] * state.fabric.world_size
+        torch.distributed.all_gather_object(gathered, randomness[0])
+        randomness = gathered
+    content = {
+        "format": FORMAT,
+        **state.contract.full_state(state.task, state.raw_optimizer),
+        "schedules": [entry.scheduler.state_dict() for entry in state.schedules],
+        "precision": state.fabric._precision.state_dict(),
+        "position": {
+            "epoch": state.epoch,
+            "step": state.step,
+            "step_in_epoch": state.step_in_epoch,
+            "samples": state.samples,
+            "validated_at": state.validated_at,
+        },
+        "random": randomness,
+        "metrics": dict(state.metrics),
+        "epoch_metrics": state.log.state_dict(),
+        "epoch_metric_objects": metric_objects(state),
+        "callbacks": {n: c.state_dict() for n, c in state.callbacks.items() if hasattr(c, "state_dict")},
+    }
+    for hook in state.hooks.find("on_save_checkpoint"):
+        hook(content)
+    return content
+
+
+def metric_objects(state: RunState) -> dict[str, Any]:
+    """What torchmetrics objects of the task have gathered so far; their own state_dict leaves it out."""
+    from torchmetrics import Metric
+
+    return {
+        name: {"state": dict(module.metric_state), "updates": module._update_count}
+        for name, module in state.task.named_modules()
+        if isinstance(module, Metric)
+    }
+
+
+def save(state: RunState) -> Path | None:
+    """Write a checkpoint of this step and point last.ckpt at it. Every worker must call it.
+
+    Returns:
+        The file's path; None where nothing is saved (trainer.fast_dev_run).
+
+    Raises:
+        NotFinite: the weights are not finite; nothing was written.
+        OSError: the disk is full, say; the earlier checkpoints are untouched.
+    """
+    if state.config.trainer.fast_dev_run:
+        return None
+    path = folder(state.run_dir) / f"step={state.step:08d}.ckpt"
+    if state.last_checkpoint == path:
+        return path
+    state.contract.settle(state.task)
+    content = collect(state)
+    if state.fabric.is_global_zero:
+        _refuse_not_finite(content["model"])
+        write(content, path)
+        point_last_at(path)
+    state.fabric.barrier()
+    state.last_checkpoint = path
+    state.call("on_checkpoint")
+    return path
+
+
+def _refuse_not_finite(weights: dict[str, Any]) -> None:
+    for name, value in weights.items():
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and not bool(torch.isfinite(value).all()):
+            raise NotFinite(f"{name} has NaN or infinite values: not saved")
+
+
+def write(content: dict[str, Any], path: Path) -> None:
+    """Write beside, flush, rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(beside, "wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    except BaseException as error:
+        beside.unlink(missing_ok=True)
+        if isinstance(error, RuntimeError):  # torch's zip writer reports a full disk as RuntimeError
+            raise OSError(f"could not write {path}: {error}") from error
+        raise
+    _flush_folder(path.parent)
+
+
+def point_last_at(path: Path) -> None:
+    """Make last.ckpt another name of this file (a copy where the file system has no hard links)."""
+    beside = path.with_name(f".{LAST}.{os.getpid()}")
+    beside.unlink(missing_ok=True)
+    try:
+        os.link(path, beside)
+    except OSError:
+        beside.write_bytes(path.read_bytes())
+    os.replace(beside, path.with_name(LAST))
+    _flush_folder(path.parent)
+
+
+def _flush_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def step_of(path: Path) -> int:
+    """The optimizer step in a checkpoint's name; -1 for another name."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else -1
+
+
+def saved(run_dir: Path) -> list[Path]:
+    """The run's checkpoints, newest first."""
+    found = [p for p in folder(run_dir).glob("step=*.ckpt") if step_of(p) >= 0]
+    return sorted(found, key=step_of, reverse=True)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint, every byte verified, nothing executed.
+
+    Raises:
+        DamagedCheckpoint: it is truncated, altered, or no Leyden checkpoint.
+        FileNotFoundError: there is none.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    try:
+        with zipfile.ZipFile(path) as container:
+            broken = container.testzip()
+        if broken is not None:
+            raise DamagedCheckpoint(f"{path} is damaged: checksum of {broken} does not match")
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        raise DamagedCheckpoint(f"{path} is damaged: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # pickle.UnpicklingError and its kin: whatever it is, it is not ours
+        raise DamagedCheckpoint(f"{path} is no Leyden checkpoint: {str(error).splitlines()[0]}") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise DamagedCheckpoint(f"{path} is no Leyden checkpoint of format {FORMAT}")
+    return content
+
+
+def newest(run_dir: Path) -> tuple[Path, dict[str, Any]] | None:
+    """The newest checkpoint that is whole; damaged ones are named in the log and passed over.
+
+    Raises:
+        DamagedCheckpoint: there are checkpoints, and none is whole.
+    """
+    last = folder(run_dir) / LAST
+    candidates = saved(run_dir)
+    if last.exists() and not any(_same_file(last, path) for path in candidates):
+        candidates.insert(0, last)
+    for path in candidates:
+        try:
+            return path, read(path)
+        except DamagedCheckpoint as error:
+            log.warning("%s; trying the one before", error)
+    if candidates:
+        raise DamagedCheckpoint(f"none of the {len(candidates)} checkpoints in {folder(run_dir)} can be read")
+    return None
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    return os.path.samefile(one, other)
+
+
+def restore(state: RunState, path: Path, content: dict[str, Any]) -> None:
+    """Put a training back where the checkpoint was taken, on this or another number of workers."""
+    for hook in state.hooks.find("on_load_checkpoint"):
+        hook(content)
+    state.contract.load_full_state(state.task, state.raw_optimizer, content)
+    for entry, saved_schedule in zip(state.schedules, content["schedules"], strict=True):
+        entry.scheduler.load_state_dict(saved_schedule)
+    state.fabric._precision.load_state_dict(content["precision"])
+    for name, value in content["position"].items():
+        setattr(state, name, value)
+    state.metrics = dict(content["metrics"])
+    for name, callback in state.callbacks.items():
+        if name in content["callbacks"] and hasattr(callback, "load_state_dict"):
+            callback.load_state_dict(content["callbacks"][name])
+    restore_epoch_metrics(state, content)
+    restore_random_state(state, content["random"])
+    state.last_checkpoint = state.resumed_from = path
+
+
+def restore_epoch_metrics(state: RunState, content: dict[str, Any]) -> None:
+    """Sums of the interrupted epoch: the first worker carries what all had gathered."""
+    if not state.fabric.is_global_zero:
+        return
+    state.log.load_state_dict(content["epoch_metrics"])
+    modules = dict(state.task.named_modules())
+    for name, kept in content["epoch_metric_objects"].items():
+        metric = modules[name]
+        for key, value in kept["state"].items():
+            setattr(metric, key, _to(value, state.fabric.device))
+        metric._update_count = kept["updates"]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _to(value: Any, device: torch.device) -> Any:
+    return [item.to(device) for item in value] if isinstance(value, list) else value.to(device)
+
+
+def restore_random_state(state: RunState, workers: list[Any]) -> None:
+    """Each worker goes on with its own random numbers; on another number of workers they start anew from the step."""
+    if len(workers) == state.fabric.world_size:
+        random_state.restore(workers[state.fabric.global_rank], state.fabric.device)
+    else:
+        random_state.seed_everything(state.config.seed, state.step, state.fabric.global_rank)
+
+
+def load_weights(task: torch.nn.Module, source: str) -> str:
+    """Start from weights of another run (init_from): every tensor whose name and shape match.
+
+    Args:
+        source: a run folder, a .ckpt file or a .safetensors file.
+
+    Returns:
+        One line that says what was taken and what was not.
+
+    Raises:
+        ValueError: nothing matches, or the file cannot be read.
+    """
+    weights = _weights_of(Path(source))
+    own = task.state_dict()
+    names = {name: name if name in weights else name.removeprefix("model.") for name in own}
+    taken = {n: weights[s] for n, s in names.items() if s in weights and weights[s].shape == own[n].shape}
+    if not taken:
+        raise ValueError(
+            f"init_from={source}: none of its {len(weights)} tensors has name and shape of one of the model's {len(own)}"
+        )
+    task.load_state_dict(taken, strict=False)
+    left = sorted(set(own) - set(taken))
+    rest = f"; started fresh: {', '.join(left[:6])}{' ...' if len(left) > 6 else ''}" if left else ""
+    return f"init_from {source}: {len(taken)} of {len(own)} tensors{rest}"
+
+
+def _weights_of(path: Path) -> dict[str, torch.Tensor]:
+    if path.suffix == ".safetensors":
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        try:
+            return load_file(path)
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"init_from={path} cannot be read: {error}") from error
+    if path.is_dir():
+        found = newest(path)
+        if found is None:
+            raise ValueError(f"init_from={path} holds no checkpoint")
+        return found[1]["model"]
+    return read(path)["model"]

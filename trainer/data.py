@@ -1,0 +1,282 @@
+"""The order of samples, who takes which, and the batches that come of it.
+
+The order of an epoch is a function of (seed, epoch, partitions) and of nothing else: not of the number of workers, not
+of what was trained before. A resumed run therefore starts at any step without reading what came before it.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from lightning.pytorch import LightningDataModule
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from .config import Config
+from .config import Dataset as DatasetConfig
+from .log import log
+from .protocols import Augmentation, Dataset
+from .random_state import generator, mix
+from .targets import build
+
+_SPLIT_SEED = 0
+"""Validation samples and partitions are the same for every seed, so that runs can be compared."""
+
+
+class Part(NamedTuple):
+    """What one worker computes at a time: its share of a global batch, or of one of its accumulated parts."""
+
+    batch: Any
+    samples: int
+    """Samples of this worker that count; 0 for a stand-in that only keeps the workers in step."""
+    all_samples: int
+    """Samples of all workers in this part."""
+    weight: float
+    """Factor on the mean loss of the part, such that the sum over parts and mean over workers is the global mean."""
+    ends_step: bool
+
+
+class BadSamples(ValueError):
+    """More unreadable samples than dataset.max_bad_samples allows."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """Which samples make each global batch of an epoch. Batches do not reach across partitions."""
+
+    samples: int
+    batch_size: int
+    seed: int
+    partitions: int = 1
+    partition_order: Sequence[int] | None = None
+
+    def partition(self, number: int) -> Tensor:
+        """Sample indices that partition `number` holds, the same for every seed and epoch."""
+        if self.partitions == 1:
+            return torch.arange(self.samples)
+        scattered = torch.randperm(self.samples, generator=generator(_SPLIT_SEED, self.samples))
+        return scattered.tensor_split(self.partitions)[number]
+
+    def batches(self, epoch: int) -> list[Tensor]:
+        """Sample indices of every global batch of the epoch, in order; the last of a partition may be smaller."""
+        result: list[Tensor] = []
+        for number in self.partition_order or range(self.partitions):
+            held = self.partition(number)
+            shuffled = held[torch.randperm(len(held), generator=generator(self.seed, epoch, number))]
+            result.extend(shuffled.split(self.batch_size))
+        return result
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of an epoch."""
+        sizes = [len(part) for part in torch.empty(self.samples).tensor_split(self.partitions)]
+        return sum(-(-size // self.batch_size) for size in sizes)
+
+
+class Reader:
+    """Reads samples of one split, augments them, and names those that cannot be read."""
+
+    def __init__(self, dataset: Dataset, augment: Augmentation | None, replace_bad: bool):
+        self.dataset = dataset
+        self.augment = augment
+        self.replace_bad = replace_bad
+
+    def __getitems__(self, wanted: Sequence[tuple[int, int]]) -> tuple[list[tuple[Tensor, int]], list[str]]:
+        """Samples of (index, key) pairs, and what was wrong with those that could not be read.
+
+        In training an unreadable sample is replaced by the next readable one, so that shapes stay; in evaluation it
+        is left out, so that no sample counts twice.
+        """
+        samples: list[tuple[Tensor, int]] = []
+        problems: list[str] = []
+        for index, key in wanted:
+            sample = self._read(index, problems)
+            if sample is None:
+                continue
+            image, label = sample
+            samples.append((image if self.augment is None else self.augment(image, key), label))
+        return samples, problems
+
+    def _read(self, index: int, problems: list[str]) -> tuple[Tensor, int] | None:
+        for offset in range(len(self.dataset) if self.replace_bad else 1):
+            try:
+                return self.dataset[(index + offset) % len(self.dataset)]
+            except (OSError, ValueError) as error:
+                problems.append(str(error))
+        return None
+
+
+def collate(read: tuple[list[tuple[Tensor, int]], list[str]]) -> tuple[tuple[Tensor, Tensor] | None, list[str]]:
+    """Stacks samples into (images, labels); None where every sample was unreadable."""
+    samples, problems = read
+    if not samples:
+        return None, problems
+    images, labels = zip(*samples, strict=True)
+    return (torch.stack(images), torch.tensor(labels)), problems
+
+
+class Subset:
+    """Some samples of a dataset, under the numbers 0, 1, 2, ..."""
+
+    def __init__(self, dataset: Dataset, indices: Sequence[int]):
+        self.dataset = dataset
+        self.indices = indices
+        self.classes = dataset.classes
+        self.image_shape = dataset.image_shape
+        self.splits = dataset.splits
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return self.dataset[self.indices[index]]
+
+
+class ImageData(LightningDataModule):
+    """Training, validation and test samples of one dataset, in the order that the config fixes."""
+
+    def __init__(self, config: Config, share: tuple[int, int]):
+        """
+        Args:
+            share: which part of every global batch this worker takes, and of how many.
+
+        Raises:
+            ValueError: the set is smaller than what the config wants of it.
+            OSError: the data is not there.
+        """
+        super().__init__()
+        self.config = config
+        self.settings: DatasetConfig = config.dataset
+        self.share = share
+        self.augment: Augmentation | None = build(config.augment) if config.augment else None
+        whole: Dataset = build(config.dataset, split="train")
+        self.classes, self.image_shape = whole.classes, whole.image_shape
+        self.synthetic = bool(getattr(whole, "synthetic", False))
+        self.train_set, self.val_set = self._split(whole)
+        self.test_set: Dataset | None = build(config.dataset, split="test") if "test" in whole.splits else None
+        self.order = Order(
+            len(self.train_set),
+            config.batch_size,
+            config.seed,
+            self.settings.partitions,
+            self.settings.partition_order,
+        )
+        if self.settings.partitions > len(self.train_set):
+            raise ValueError(
+                f"dataset.partitions={self.settings.partitions} is more than the {len(self.train_set)} training samples"
+            )
+        self.bad_samples: dict[str, None] = {}
+        self._prepare = scale_and_normalize(whole)
+        self.channels_last = config.trainer.channels_last
+
+    def _split(self, whole: Dataset) -> tuple[Dataset, Dataset | None]:
+        if "val" in whole.splits:
+            return whole, build(self.config.dataset, split="val")
+        held_out = round(len(whole) * self.settings.val_fraction)
+        if held_out == 0:
+            return whole, None
+        scattered = torch.randperm(len(whole), generator=generator(_SPLIT_SEED)).tolist()
+        return Subset(whole, sorted(scattered[held_out:])), Subset(whole, sorted(scattered[:held_out]))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.order.steps
+
+    def train_parts(self, epoch: int, first_step: int = 0) -> Iterator[Part]:
+        """This worker's parts of the epoch's steps, from `first_step` on.
+
+        Raises:
+            BadSamples: too many samples cannot be read.
+        """
+        accumulate = self.config.trainer.accumulate_grad_batches
+        plan: list[tuple[list[tuple[int, int]], int, int, float, bool]] = []
+        for batch in self.order.batches(epoch)[first_step:]:
+            parts = batch.tensor_split(min(accumulate, len(batch)))
+            for number, part in enumerate(parts):
+                mine = part.tensor_split(self.share[1])[self.share[0]]
+                weight = len(mine) * self.share[1] / len(batch)
+                # A worker without a sample computes somebody else's with weight 0: the collectives wait for it.
+                read = (mine if len(mine) else part[:1]).tolist()
+                pairs = [(index, mix(self.config.seed, epoch, index)) for index in read]
+                plan.append((pairs, len(mine), len(part), weight, number == len(parts) - 1))
+        loader = self._loader(self.train_set, self.augment, [pairs for pairs, *_ in plan], replace_bad=True)
+        for (_, *rest), batch in zip(plan, loader, strict=True):
+            assert batch is not None
+            yield Part(batch, *rest)
+
+    def evaluation_batches(self, split: str) -> Iterator[tuple[Any, int]]:
+        """This worker's batches of a split and their sizes: every sample once over all workers, none made up."""
+        dataset = self.val_set if split == "val" else self.test_set
+        assert dataset is not None
+        shares = [
+            [(index, 0) for index in batch.tensor_split(self.share[1])[self.share[0]].tolist()]
+            for batch in torch.arange(len(dataset)).split(self.config.batch_size)
+        ]
+        for batch in self._loader(dataset, None, [share for share in shares if share], replace_bad=False):
+            if batch is not None:
+                yield batch, len(batch[1])
+
+    def has(self, split: str) -> bool:
+        return (self.val_set if split == "val" else self.test_set) is not None
+
+    def evaluation_steps(self, split: str) -> int:
+        dataset = self.val_set if split == "val" else self.test_set
+        return -(-len(dataset) // self.config.batch_size) if dataset is not None else 0
+
+    def _loader(
+        self,
+        dataset: Dataset,
+        augment: Augmentation | None,
+        batches: list[list[tuple[int, int]]],
+        replace_bad: bool,
+    ) -> Iterator[tuple[Tensor, Tensor] | None]:
+        loader = DataLoader(
+            Reader(dataset, augment, replace_bad),  # pyright: ignore[reportArgumentType]  # torch asks for __getitems__ alone
+            batch_sampler=batches,  # pyright: ignore[reportArgumentType]  # pairs, not plain indices
+            num_workers=self.settings.num_workers,
+            collate_fn=collate,
+            # a generator of its own: making the loader must not move the run's random numbers
+            generator=generator(self.config.seed),
+            pin_memory=torch.cuda.is_available(),
+        )
+        for batch, problems in loader:
+            self._count_bad(problems)
+            yield batch
+
+    def _count_bad(self, problems: list[str]) -> None:
+        for problem in problems:
+            if problem in self.bad_samples:
+                continue
+            self.bad_samples[problem] = None
+            if len(self.bad_samples) > self.settings.max_bad_samples:
+                raise BadSamples(
+                    f"unreadable sample: {problem} ({len(self.bad_samples)} so far; "
+                    f"dataset.max_bad_samples={self.settings.max_bad_samples} are skipped)"
+                )
+            log.warning("skipped an unreadable sample (%d so far): %s", len(self.bad_samples), problem)
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Scales, normalizes and lays out images where they are computed: a byte a value crosses the bus, not four."""
+        images, labels = batch
+        images = self._prepare(images)
+        if self.channels_last:
+            images = images.contiguous(memory_format=torch.channels_last)
+        return images, labels
+
+
+def scale_and_normalize(dataset: Dataset) -> Callable[[Tensor], Tensor]:
+    """uint8 images (batch, channels, height, width) to float, normalized if the set says its mean and std."""
+    channels = dataset.image_shape[0]
+    mean = torch.tensor(getattr(dataset, "mean", [0.0] * channels)).view(1, -1, 1, 1)
+    std = torch.tensor(getattr(dataset, "std", [1.0] * channels)).view(1, -1, 1, 1)
+
+    def prepare(images: Tensor) -> Tensor:
+        nonlocal mean, std
+        if images.dtype is not torch.uint8:
+            return images
+        if mean.device != images.device:
+            mean, std = mean.to(images.device), std.to(images.device)
+        return images.float().div_(255.0).sub_(mean).div_(std)
+
+    return prepare

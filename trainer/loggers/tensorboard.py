@@ -1,0 +1,66 @@
+"""TensorBoard events, straight in the run folder."""
+
+import os
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning.fabric.loggers import TensorBoardLogger
+
+
+class TensorBoard(TensorBoardLogger):
+    """Lightning's logger, one TensorBoard run a run folder, however often it is resumed."""
+
+    def __init__(self, root_dir: str):
+        super().__init__(root_dir=root_dir, name="", version="")
+        self._described = any(Path(root_dir).glob("events.out.tfevents.*"))
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Scalars; with the first of them the run's config, as text (not before: TensorBoard takes long to import)."""
+        if not self._described:
+            self._described = True
+            config = (Path(self.root_dir) / "config.yaml").read_text()
+            indented = "".join(f"    {line}\n" for line in config.splitlines())
+            self.experiment.add_text("config", indented, 0)
+        super().log_metrics(metrics, step)
+        self.experiment.flush()
+
+    def log_final(self, parameters: dict[str, Any], metrics: dict[str, float]) -> None:
+        """One row in TensorBoard's HPARAMS tab."""
+        from torch.utils.tensorboard.summary import hparams
+
+        for summary in hparams(parameters, metrics):
+            self.experiment._get_file_writer().add_summary(summary)
+
+    def cut_after(self, step: int) -> None:
+        """Remove what was written after a step from every event file: training is about to do it again."""
+        for path in Path(self.root_dir).glob("events.out.tfevents.*"):
+            cut_events(path, step)
+
+
+def cut_events(path: Path, step: int) -> None:
+    """Rewrite an event file without the events after `step`, and without the torn one that a kill may leave."""
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with open(beside, "wb") as file:
+        for frame, payload in _frames(path.read_bytes()):
+            event = Event.FromString(payload)
+            if event.step <= step or event.HasField("file_version"):
+                file.write(frame)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+
+
+def _frames(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Whole records of a TFRecord file (length, its checksum, payload, its checksum), each with its payload."""
+    position = 0
+    while position + 12 <= len(content):
+        (length,) = struct.unpack_from("<Q", content, position)
+        end = position + 12 + length + 4
+        if end > len(content):
+            return
+        yield content[position:end], content[position + 12 : position + 12 + length]
+        position = end

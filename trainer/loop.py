@@ -1,0 +1,342 @@
+"""The one training loop and the one evaluation loop. Strategies are known through their contract alone."""
+
+import inspect
+from collections.abc import Iterator
+from copy import copy
+from time import perf_counter
+from typing import Any, Literal
+
+import torch
+from lightning.fabric.utilities import move_data_to_device
+from torch import Tensor
+from torchmetrics import Metric
+
+from . import checkpoint
+from .data import BadSamples, Part
+from .lightning_module import ScheduleEntry, TrainerView, overrides
+from .metric_log import MetricLog
+from .state import RunState, limited
+
+
+class Stopped(Exception):
+    """Training ended on request, at a step that is saved."""
+
+
+def fit(state: RunState) -> None:
+    """Train until the config's end, a callback's wish, or a signal.
+
+    Raises:
+        Stopped: on a signal; the checkpoint of this step is written.
+        FloatingPointError: the loss is NaN or infinite.
+    """
+    state.hooks("on_fit_start")
+    state.call("on_fit_start")
+    state.hooks("on_train_start")
+    while not _finished(state):
+        Epoch(state).train()
+    state.contract.settle(state.task)
+    state.hooks("on_train_end")
+    state.hooks("on_fit_end")
+
+
+def _finished(state: RunState) -> bool:
+    trainer = state.config.trainer
+    at_end = state.step >= state.total_steps or state.epoch >= trainer.max_epochs
+    return at_end or state.stop_reason is not None
+
+
+class Epoch:
+    """One pass over the training data, or what a checkpoint left of it."""
+
+    def __init__(self, state: RunState):
+        self.state = state
+        self.trainer = state.config.trainer
+        self.device = state.fabric.device
+        self.losses: list[Tensor] = []
+        self.first_loss_step = state.step + 1
+        self.logged_times = copy(state.times)
+        self.step_end = [c.on_step_end for c in state.callbacks.values() if hasattr(c, "on_step_end")]
+        self.takes_batch_idx = _takes_batch_idx(state.task)
+        self.after_transfer = state.data.on_after_batch_transfer
+        self.no_sync = getattr(state.fabric.strategy, "_backward_sync_control", None) is not None
+        self.data_ended = False
+
+    def train(self) -> None:
+        state = self.state
+        state.module.train()
+        state.log.in_step = True
+        _view(state).training = True
+        if state.step_in_epoch == 0:
+            state.log.in_step = False
+            state.hooks("on_train_epoch_start")
+            state.log.in_step = True
+        parts = iter(state.data.train_parts(state.epoch, state.step_in_epoch))
+        try:
+            while state.step_in_epoch < state.steps_per_epoch and state.step < state.total_steps:
+                self._stop_if_asked()
+                if not self._step(parts):
+                    self.data_ended = True
+                    break
+        except ValueError as error:
+            self._save_before_failing(error)
+            raise
+        finally:
+            _view(state).training = False
+        self._end()
+
+    def _step(self, parts: Iterator[Part]) -> bool:
+        """One optimizer step. False when the data has ended."""
+        state, times = self.state, self.state.times
+        began = perf_counter()
+        waited = state.contract.communication_seconds()
+        data = 0.0
+        trained = 0
+        state.raw_optimizer.zero_grad(set_to_none=True)
+        while True:
+            before = perf_counter()
+            part = next(parts, None)
+            if part is None:
+                return False
+            batch = self._transfer(part.batch)
+            data += perf_counter() - before
+            trained += self._forward_backward(batch, part)
+            if part.ends_step:
+                break
+        self._update()
+        computed = perf_counter()
+        communication = state.contract.communication_seconds() - waited
+        times.data += data
+        times.communication += communication
+        times.compute += computed - began - data - communication
+        times.total += computed - began
+        times.steps += 1
+        times.samples += trained
+        self._count(trained)
+        times.total += perf_counter() - computed
+        return True
+
+    def _transfer(self, batch: Any) -> Any:
+        if self.device.type != "cpu":
+            batch = move_data_to_device(batch, self.device)
+        return self.after_transfer(batch, 0)
+
+    def _forward_backward(self, batch: Any, part: Part) -> int:
+        """Gradients of one part; returns the samples that it stands for over all workers."""
+        state = self.state
+        index = state.step_in_epoch
+        state.log.samples = part.samples
+        state.hooks("on_train_batch_start", batch, index)
+        if part.samples == 0:
+            with _untouched_metrics(state):
+                loss = self._loss(batch, index)
+        else:
+            loss = self._loss(batch, index)
+            self.losses.append(loss.detach())
+        scaled = loss if part.weight == 1.0 else loss * part.weight
+        if self.no_sync and not part.ends_step:
+            with state.fabric.no_backward_sync(state.module):  # pyright: ignore[reportArgumentType]
+                state.fabric.backward(scaled)
+        else:
+            state.fabric.backward(scaled)
+        state.hooks("on_after_backward")
+        state.hooks("on_train_batch_end", loss, batch, index)
+        return part.all_samples
+
+    def _loss(self, batch: Any, index: int) -> Tensor:
+        arguments = ("training_step", batch, index) if self.takes_batch_idx else ("training_step", batch)
+        output = self.state.module(*arguments)
+        loss = output["loss"] if isinstance(output, dict) else output
+        if not isinstance(loss, Tensor):
+            raise TypeError(
+                f"{type(self.state.task).__name__}.training_step must return the loss (a tensor, or a dict with "
+                f"'loss'), not {type(loss).__name__}"
+            )
+        return loss
+
+    def _update(self) -> None:
+        state = self.state
+        state.hooks("on_before_optimizer_step", state.raw_optimizer)
+        if self.trainer.gradient_clip_val is not None:
+            state.contract.clip(
+                state.module, state.optimizer, self.trainer.gradient_clip_val, self.trainer.gradient_clip_algorithm
+            )
+        state.optimizer.step()
+        for entry in state.schedules:
+            if entry.interval == "step" and (state.step + 1) % entry.frequency == 0:
+                _advance(state, entry)
+
+    def _count(self, trained: int) -> None:
+        state = self.state
+        state.step += 1
+        state.step_in_epoch += 1
+        state.samples += trained
+        if state.step % self.trainer.log_every_n_steps == 0:
+            self._log()
+        for hook in self.step_end:
+            hook(state)
+        if state.save_wanted:
+            self._save()
+
+    def _log(self) -> None:
+        """Hand the last step's values to the loggers. The one place where training waits for the device."""
+        self._refuse_not_finite()
+        state = self.state
+        values = state.log.step_values(state.fabric.strategy)
+        values["lr"] = state.learning_rate()
+        values["epoch"] = float(state.epoch)
+        values.update(state.times.since(self.logged_times))
+        self.logged_times = copy(state.times)
+        state.report(values)
+
+    def _refuse_not_finite(self) -> None:
+        """
+        Raises:
+            FloatingPointError: a loss since the last look is NaN or infinite.
+        """
+        if not self.losses:
+            return
+        losses = torch.stack(self.losses).flatten()
+        finite = torch.isfinite(losses)
+        if not bool(finite.all()):
+            parts = max(1, round(len(losses) / max(1, self.state.step - self.first_loss_step + 1)))
+            position = int((~finite).nonzero()[0])
+            step = self.first_loss_step + position // parts
+            raise FloatingPointError(
+                f"the loss is {losses[position].item()} at step {step}, learning rate {self.state.learning_rate():.3g}"
+            )
+        self.losses.clear()
+        self.first_loss_step = self.state.step + 1
+
+    def _stop_if_asked(self) -> None:
+        state = self.state
+        if not state.stop_request.due(state.step):
+            return
+        self._save()
+        raise Stopped
+
+    def _save_before_failing(self, error: ValueError) -> None:
+        """Between two steps nothing is half done: one worker alone can still save what it has."""
+        if isinstance(error, BadSamples) and self.state.fabric.world_size == 1 and self.state.step > 0:
+            self._save()
+
+    def _end(self) -> None:
+        """Validation, epoch values, schedules by epoch, and the callbacks' turn."""
+        state = self.state
+        if self.first_loss_step <= state.step:
+            self._log()
+        complete = self.data_ended or state.step_in_epoch >= state.steps_per_epoch
+        due = (state.epoch + 1) % self.trainer.check_val_every_n_epoch == 0 or state.step >= state.total_steps
+        if due and state.data.has("val"):
+            state.report(evaluate(state, "val", self.trainer.limit_val_batches))
+            state.validated_at = state.step
+        state.log.in_step = False
+        state.hooks("on_train_epoch_end")
+        state.report({**state.log.epoch_values(state.fabric.strategy), "epoch": float(state.epoch)})
+        state.log.entries.clear()
+        for entry in state.schedules:
+            if entry.interval == "epoch" and (state.epoch + 1) % entry.frequency == 0:
+                _advance(state, entry)
+        if complete:
+            state.epoch += 1
+            state.step_in_epoch = 0
+        if state.validated_at == state.step:
+            state.call("on_validation_end")
+        state.call("on_epoch_end")
+        if state.save_wanted:
+            self._save()
+
+    def _save(self) -> None:
+        self._refuse_not_finite()
+        self.state.save_wanted = False
+        checkpoint.save(self.state)
+
+
+def evaluate(state: RunState, split: Literal["val", "test"], limit: int | float) -> dict[str, float]:
+    """Every sample of a split once, over all workers, with the weights that are to be judged.
+
+    Returns:
+        What the task logged, reduced over samples and workers; not yet handed to loggers.
+    """
+    stage = "validation" if split == "val" else "test"
+    if not overrides(state.task, f"{stage}_step"):
+        return {}
+    state.contract.settle(state.task)
+    training_log, state.log = state.log, MetricLog(split, steps_by_default=False)
+    was_training, view = state.module.training, _view(state)
+    setattr(view, "validating" if split == "val" else "testing", True)
+    state.module.eval()
+    with torch.no_grad(), _judged_weights(state):
+        state.hooks(f"on_{stage}_start")
+        state.hooks(f"on_{stage}_epoch_start")
+        batches = limited(limit, state.data.evaluation_steps(split), state.config)
+        for index, (batch, samples) in zip(range(batches), state.data.evaluation_batches(split), strict=False):
+            state.log.samples = samples
+            _evaluation_step(state, f"{stage}_step", batch, index)
+        state.hooks(f"on_{stage}_epoch_end")
+        values = state.log.epoch_values(state.fabric.strategy)
+        state.hooks(f"on_{stage}_end")
+    state.module.train(was_training)
+    setattr(view, "validating" if split == "val" else "testing", False)
+    state.log = training_log
+    return values
+
+
+def _evaluation_step(state: RunState, step: str, batch: Any, index: int) -> None:
+    if state.fabric.device.type != "cpu":
+        batch = move_data_to_device(batch, state.fabric.device)
+    batch = state.data.on_after_batch_transfer(batch, 0)
+    state.hooks(f"on_{step.removesuffix('_step')}_batch_start", batch, index)
+    output = state.module(step, batch, index)
+    state.hooks(f"on_{step.removesuffix('_step')}_batch_end", output, batch, index)
+
+
+class _judged_weights:
+    """The weights that strategy and callbacks (an EMA, say) want to be judged, for as long as the context lasts."""
+
+    def __init__(self, state: RunState):
+        self._contexts = [state.contract.evaluated(state.task)]
+        self._contexts += [c.evaluated(state) for c in state.callbacks.values() if hasattr(c, "evaluated")]
+
+    def __enter__(self) -> None:
+        for context in self._contexts:
+            context.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        for context in reversed(self._contexts):
+            context.__exit__(*error)
+
+
+class _untouched_metrics:
+    """Metric objects forget what happens inside: a stand-in sample must not count."""
+
+    def __init__(self, state: RunState):
+        self._metrics = [m for m in state.task.modules() if isinstance(m, Metric)]
+
+    def __enter__(self) -> None:
+        self._kept = [(m, m._copy_state_dict(), m._update_count) for m in self._metrics]
+
+    def __exit__(self, *error: Any) -> None:
+        for metric, state, updates in self._kept:
+            for name, value in state.items():
+                setattr(metric, name, value)
+            metric._update_count = updates
+
+
+def _advance(state: RunState, entry: ScheduleEntry) -> None:
+    value = None
+    if entry.monitor is not None:
+        if entry.monitor not in state.metrics:
+            known = ", ".join(sorted(state.metrics)) or "none yet"
+            raise ValueError(f"schedule.monitor={entry.monitor!r} was never logged; logged so far: {known}")
+        value = torch.tensor(state.metrics[entry.monitor])
+    state.task.lr_scheduler_step(entry.scheduler, value)
+
+
+def _takes_batch_idx(task: Any) -> bool:
+    return len(inspect.signature(task.training_step).parameters) > 1
+
+
+def _view(state: RunState) -> TrainerView:
+    view = state.task.trainer
+    assert isinstance(view, TrainerView)
+    return view

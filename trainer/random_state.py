@@ -1,0 +1,57 @@
+"""Random numbers as functions of what they are for, and the generators' states for checkpoints."""
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+_MASK = (1 << 64) - 1
+
+
+def mix(*words: int) -> int:
+    """63 well-mixed bits of a sequence of integers (SplitMix64 finalizer, Steele et al. 2014, chained)."""
+    state = 0x9E3779B97F4A7C15
+    for word in words:
+        state = (state + 0x9E3779B97F4A7C15 + (word & _MASK)) & _MASK
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+        state ^= state >> 31
+    return state >> 1
+
+
+def generator(*words: int) -> torch.Generator:
+    """A CPU generator whose numbers depend on the words alone."""
+    return torch.Generator().manual_seed(mix(*words))
+
+
+def seed_everything(*words: int) -> None:
+    """Start torch, Python and NumPy from the words."""
+    seed = mix(*words)
+    torch.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+def capture(device: torch.device) -> dict[str, Any]:
+    """The state of every generator of this process, as plain Python and tensors."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+    state: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": list(random.getstate()[1]) + [random.getstate()[2]],
+        "numpy": [str(kind), torch.from_numpy(np.asarray(keys).astype(np.int64)), int(position), int(has_gauss), float(gauss)],
+    }
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def restore(state: dict[str, Any], device: torch.device) -> None:
+    """Continue where `capture` was taken."""
+    torch.set_rng_state(state["torch"])
+    *words, gauss_next = state["python"]
+    random.setstate((3, tuple(words), gauss_next))
+    kind, keys, position, has_gauss, gauss = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)

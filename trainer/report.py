@@ -1,0 +1,150 @@
+"""What a run tells at its start and end: lines, the final table, summary.json."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from . import checkpoint
+from .log import log
+from .state import RunState
+from .versions import versions
+
+
+def announce(state: RunState) -> None:
+    """One line: who trains, on how much, for how long."""
+    if not state.fabric.is_global_zero:
+        return
+    config, workers = state.config, state.fabric.world_size
+    index, count = state.contract.batch_share()
+    accumulated = config.trainer.accumulate_grad_batches
+    local = -(-config.batch_size // (count * accumulated))
+    parts = f" in {accumulated} parts" if accumulated > 1 else ""
+    log.info(
+        "%d worker%s on %s, batch %d (%d a worker%s), %d steps an epoch, %d in all, %s parameters",
+        workers, "s" if workers > 1 else "", state.fabric.device.type, config.batch_size, local, parts,
+        state.steps_per_epoch, state.total_steps, f"{sum(p.numel() for p in state.task.parameters()):,}",
+    )  # fmt: skip
+    if state.resumed_from is not None:
+        log.info("goes on from %s: epoch %d, step %d", state.resumed_from, state.epoch + 1, state.step)
+    if workers > 1:
+        kind = "over all workers" if config.trainer.sync_batchnorm else "of each worker's own share"
+        if any("BatchNorm" in type(module).__name__ for module in state.task.modules()):
+            log.info("batch normalization: statistics %s (trainer.sync_batchnorm)", kind)
+
+
+def write_summary(run_dir: Path, summary: dict[str, Any]) -> None:
+    """summary.json, whole at any time."""
+    beside = run_dir / f".summary.json.{os.getpid()}"
+    with open(beside, "w") as file:
+        json.dump(summary, file, indent=2)
+        file.write("\n")
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, run_dir / "summary.json")
+
+
+def read_summary(run_dir: Path) -> dict[str, Any]:
+    path = run_dir / "summary.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def summarize(state: RunState, status: str, **more: Any) -> dict[str, Any]:
+    """Everything worth keeping of a run, in plain values."""
+    times = state.times
+    best = getattr(state.callbacks.get("checkpoint"), "best", [])
+    return {
+        "status": status,
+        "metrics": {name: value for name, value in state.metrics.items()},
+        "samples_per_second": times.samples / times.total if times.total else 0.0,
+        "step_time": times.summary(),
+        "steps": state.step,
+        "epochs": state.epoch,
+        "samples": state.samples,
+        "world_size": state.fabric.world_size,
+        "device": state.fabric.device.type,
+        "stop_reason": state.stop_reason,
+        "best": [{"value": value, "checkpoint": f"checkpoints/step={step:08d}.ckpt"} for value, step in best],
+        "last_checkpoint": str(state.last_checkpoint.relative_to(state.run_dir)) if state.last_checkpoint else None,
+        "resumed_from_step": checkpoint.step_of(state.resumed_from) if state.resumed_from else None,
+        "bad_samples": list(state.data.bad_samples),
+        "seed": state.config.seed,
+        "tags": state.config.tags,
+        "versions": versions(),
+        **more,
+    }
+
+
+def finish(state: RunState, status: str) -> None:
+    """The final table and the next commands; summary.json; the sweep's row in TensorBoard."""
+    if not state.fabric.is_global_zero:
+        return
+    summary = summarize(state, status)
+    write_summary(state.run_dir, summary)
+    if status == "done" and not state.config.trainer.fast_dev_run:
+        _log_hyperparameters(state)
+    for logger in state.fabric.loggers:
+        logger.finalize("success")
+    _print_table(state, summary)
+
+
+def _log_hyperparameters(state: RunState) -> None:
+    flat = _flat(state.config.model_dump(by_alias=True, mode="json"))
+    final = {name: value for name, value in state.metrics.items() if name.split("/")[0] in ("val", "test", "train")}
+    for logger in state.fabric.loggers:
+        if hasattr(logger, "log_final"):
+            logger.log_final(flat, final)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            result.update(_flat(value, f"{name}."))
+        elif name != "python_path":
+            result[name] = value if isinstance(value, (int, float, str, bool)) else str(value)
+    return result
+
+
+def _print_table(state: RunState, summary: dict[str, Any]) -> None:
+    log.info("%s: %d steps, %d samples, %s", summary["status"], state.step, state.samples, state.run_dir)
+    table = Table(show_header=False)
+    for name, value in sorted(summary["metrics"].items()):
+        if "/" in name and not name.startswith("time/"):
+            table.add_row(name, f"{value:.5g}")
+    table.add_row("samples/s", f"{summary['samples_per_second']:.0f}")
+    times = summary["step_time"]
+    whole = times["total"] or 1.0
+    shares = ", ".join(f"{part} {100 * seconds / whole:.0f} %" for part, seconds in times.items() if part != "total")
+    table.add_row("time in steps", f"{times['total']:.1f} s: {shares}")
+    if state.data.bad_samples:
+        table.add_row("unreadable samples", str(len(state.data.bad_samples)))
+    Console(soft_wrap=True).print(table)
+    name = _shown(state.run_dir)
+    log.info("next:  leyden view %s    # TensorBoard", name)
+    verb = "eval" if summary["status"] == "done" else "resume"
+    log.info("       leyden %s %s", verb, name)
+
+
+def _shown(path: Path) -> str:
+    """A path as short as it can be typed from here."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def mark_failed(run_dir: Path, message: str, rank: int) -> None:
+    """Say in summary.json that, why and where the run failed; keep what it says already."""
+    summary = read_summary(run_dir)
+    write_summary(run_dir, {**summary, "status": "failed", "error": message, "failed_rank": rank})
+
+
+def last_good_checkpoint(run_dir: Path) -> str:
+    """One line for the end of a failed run."""
+    found = checkpoint.saved(run_dir)
+    if not found:
+        return "no checkpoint had been written"
+    return f"last good checkpoint: {found[0]}\ngo on with: leyden resume {_shown(run_dir)}"

@@ -1,0 +1,92 @@
+"""What a worker does, from frozen config to finished run."""
+
+from pathlib import Path
+
+from . import checkpoint
+from .assemble import assemble
+from .config import load
+from .log import log
+from .loop import Stopped, evaluate, fit
+from .report import announce, finish, summarize, write_summary
+from .signals import StopRequest
+from .state import RunState
+
+_STATUS = {"SIGINT": "interrupted", "SIGTERM": "preempted"}
+
+
+class CannotStart(ValueError):
+    """A user's mistake that showed only when the parts were built. Nothing was trained."""
+
+
+def prepare(run_dir: Path, verb: str, from_checkpoint: Path | None, stop_request: StopRequest) -> RunState:
+    """
+    Raises:
+        CannotStart: with the message for the user.
+    """
+    try:
+        config = load(run_dir)
+        state = assemble(config, run_dir, stop_request)
+        if verb != "train":
+            continue_from(state, from_checkpoint)
+        elif config.init_from is not None:
+            log.info(checkpoint.load_weights(state.task, config.init_from))
+        return state
+    except (ValueError, OSError) as error:
+        raise CannotStart(str(error)) from error
+
+
+def continue_from(state: RunState, path: Path | None) -> None:
+    """Restore a given checkpoint, or the newest whole one; all workers the one that the first finds."""
+    found: Path | None = path
+    if path is None and state.fabric.is_global_zero:
+        newest = checkpoint.newest(state.run_dir)
+        found = newest[0] if newest else None
+    found = state.fabric.broadcast(found)
+    if found is None:
+        log.info("no checkpoint yet: starts from the beginning")
+    else:
+        checkpoint.restore(state, found, checkpoint.read(found))
+
+
+def cut_loggers(state: RunState) -> None:
+    """What was logged after the checkpoint will be logged again."""
+    if state.fabric.is_global_zero:
+        step = state.step if state.resumed_from is not None else -1
+        for logger in state.fabric.loggers:
+            if hasattr(logger, "cut_after"):
+                logger.cut_after(step)  # pyright: ignore[reportAttributeAccessIssue]
+    state.fabric.barrier()
+
+
+def train(state: RunState) -> str:
+    """Fit, test, report. Returns the run's status."""
+    announce(state)
+    if state.fabric.is_global_zero:
+        write_summary(state.run_dir, summarize(state, "running"))
+    try:
+        fit(state)
+    except Stopped:
+        assert state.stop_request.signal is not None
+        status = _STATUS[state.stop_request.signal.name]
+        log.info("%s at step %d; saved in %s", status, state.step, state.last_checkpoint)
+    else:
+        status = "done"
+        if state.stop_reason is not None:
+            log.info("stopped early: %s", state.stop_reason)
+        if state.data.has("test"):
+            state.report(evaluate(state, "test", state.config.trainer.limit_test_batches))
+    state.call("on_fit_end")
+    finish(state, status)
+    return status
+
+
+def evaluate_only(state: RunState) -> str:
+    """Validation and test metrics of a checkpoint, printed; the run's files stay as they are."""
+    state.call("on_fit_start")
+    for split in ("val", "test"):
+        if state.data.has(split):
+            for name, value in evaluate(state, split, 1.0).items():
+                if state.fabric.is_global_zero:
+                    log.info("%-12s %.6g", name, value)
+    state.call("on_fit_end")
+    return "done"

@@ -1,0 +1,47 @@
+"""Stopping on request: a signal sets a flag, workers agree on the step, the loop saves and ends."""
+
+import os
+import signal
+from types import FrameType
+
+import torch.distributed as dist
+
+_KEY = "leyden/stop"
+
+
+class StopRequest:
+    """Set by SIGTERM and SIGINT, read by the loop between two steps.
+
+    Several workers get the signal at different times, and each step is a meeting of all of them. So a worker that has
+    the flag posts the step it stands at and goes on; once everybody has posted, all stop one step after the largest.
+    Nobody can be past that step: to finish it takes everybody, and whoever has finished the largest has seen all posts.
+    """
+
+    def __init__(self) -> None:
+        self.signal: signal.Signals | None = None
+        self._posted = False
+
+    def listen(self) -> None:
+        """Take over SIGTERM and SIGINT. A second SIGINT ends the process at once."""
+        signal.signal(signal.SIGTERM, self._note)
+        signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.signal is not None and number == signal.SIGINT:
+            os._exit(130)
+        self.signal = signal.Signals(number)
+
+    def due(self, step: int) -> bool:
+        """Whether to stop before the next step. Costs nothing until a signal has come."""
+        if self.signal is None:
+            return False
+        if not dist.is_initialized() or dist.get_world_size() == 1:
+            return True
+        store = dist.distributed_c10d._get_default_store()
+        rank, workers = dist.get_rank(), dist.get_world_size()
+        if not self._posted:
+            store.set(f"{_KEY}/{rank}", str(step))
+            self._posted = True
+        if not store.check([f"{_KEY}/{other}" for other in range(workers)]):
+            return False
+        return step > max(int(store.get(f"{_KEY}/{other}")) for other in range(workers))

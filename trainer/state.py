@@ -1,0 +1,97 @@
+"""RunState: everything that a running training is made of. Callbacks get it; checkpoints are made from it."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lightning.fabric import Fabric
+from lightning.pytorch import LightningModule
+from torch import nn
+from torch.optim import Optimizer
+
+from .config import Config
+from .lightning_module import Hooks, ScheduleEntry
+from .metric_log import MetricLog
+from .signals import StopRequest
+from .strategies.contract import Contract
+from .timing import StepTimes
+
+
+@dataclass
+class RunState:
+    """The objects of a training and where it stands."""
+
+    config: Config
+    run_dir: Path
+    fabric: Fabric
+    contract: Contract
+    task: LightningModule
+    data: Any
+    """ImageData, or LoaderData around somebody's LightningDataModule."""
+    stop_request: StopRequest
+    module: nn.Module = field(default_factory=nn.Identity)
+    """The task's Step, as the strategy wrapped it."""
+    optimizer: Any = None
+    schedules: list[ScheduleEntry] = field(default_factory=list)
+    callbacks: dict[str, Any] = field(default_factory=dict)
+    hooks: Hooks = field(default_factory=Hooks)
+    log: MetricLog = field(default_factory=lambda: MetricLog("train", steps_by_default=True))
+    times: StepTimes = field(default_factory=StepTimes)
+
+    epoch: int = 0
+    step: int = 0
+    """Optimizer steps done."""
+    step_in_epoch: int = 0
+    samples: int = 0
+    """Samples trained on, over all workers."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Newest value of everything logged."""
+    stop_reason: str | None = None
+    save_wanted: bool = False
+    """Set by a callback; the loop saves when every callback has had its turn at this step."""
+    resumed_from: Path | None = None
+    last_checkpoint: Path | None = None
+    validated_at: int = -1
+    """Step of the newest validation."""
+
+    @property
+    def raw_optimizer(self) -> Optimizer:
+        return self.optimizer.optimizer
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps of one epoch, limits applied."""
+        return limited(self.config.trainer.limit_train_batches, self.data.steps_per_epoch, self.config)
+
+    @property
+    def total_steps(self) -> int:
+        """Optimizer steps of the whole training."""
+        trainer = self.config.trainer
+        steps = trainer.max_epochs * self.steps_per_epoch
+        if trainer.fast_dev_run:
+            return 1
+        return steps if trainer.max_steps == -1 else min(steps, trainer.max_steps)
+
+    def call(self, hook: str) -> None:
+        """Call a hook of every callback that has it, in the config's order."""
+        for callback in self.callbacks.values():
+            method = getattr(callback, hook, None)
+            if method is not None:
+                method(self)
+
+    def learning_rate(self) -> float:
+        return float(self.raw_optimizer.param_groups[0]["lr"])
+
+    def report(self, values: dict[str, float]) -> None:
+        """Remember values and hand them to every logger."""
+        self.metrics.update(values)
+        if values and self.fabric.is_global_zero:
+            for logger in self.fabric.loggers:
+                logger.log_metrics(values, step=self.step)
+
+
+def limited(limit: int | float, available: int, config: Config) -> int:
+    """A limit_*_batches key applied: a whole number counts, a fraction scales."""
+    if config.trainer.fast_dev_run:
+        return min(1, available)
+    return min(limit, available) if isinstance(limit, int) else int(available * limit)

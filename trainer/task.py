@@ -1,0 +1,74 @@
+"""Tasks: what is minimized and what is measured. Each is a LightningModule, and works under Lightning's Trainer too."""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+
+
+class Step(nn.Module):
+    """The module that a strategy wraps: its forward runs one of the task's steps.
+
+    Calling `task.training_step` on Fabric's wrapper instead bypasses precision and strategy where the strategy does
+    not wrap the module.
+    """
+
+    def __init__(self, task: LightningModule):
+        super().__init__()
+        self.task = task
+
+    def forward(self, step: str, *arguments: Any) -> Any:
+        return getattr(self.task, step)(*arguments)
+
+
+class Classification(LightningModule):
+    """Cross entropy, top-1 and top-5 accuracy of a network that maps images to class scores.
+
+    Args:
+        model: images (batch, channels, height, width) to scores (batch, classes).
+        classes: number of classes; top-5 is measured from six on.
+        label_smoothing: weight of the uniform distribution in the target (Szegedy et al. 2016, section 7).
+    """
+
+    def __init__(self, model: nn.Module, classes: int, label_smoothing: float = 0.0):
+        super().__init__()
+        self.model = model
+        self.classes = classes
+        self.label_smoothing = label_smoothing
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.model(images)
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        images, labels = batch
+        scores = self.model(images)
+        loss = F.cross_entropy(scores, labels, label_smoothing=self.label_smoothing)
+        self.log("train/loss", loss, prog_bar=True)
+        self.log("train/acc", correct(scores, labels), on_step=False, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self._evaluate("val", batch)
+
+    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        self._evaluate("test", batch)
+
+    def _evaluate(self, split: str, batch: tuple[Tensor, Tensor]) -> None:
+        images, labels = batch
+        scores = self.model(images)
+        self.log(f"{split}/loss", F.cross_entropy(scores, labels), batch_size=len(labels))
+        self.log(f"{split}/acc", correct(scores, labels), prog_bar=True, batch_size=len(labels))
+        if self.classes > 5:
+            self.log(f"{split}/acc5", correct_among(scores, labels, 5), batch_size=len(labels))
+
+
+def correct(scores: Tensor, labels: Tensor) -> Tensor:
+    """Fraction of the batch whose highest score is the label's; a scalar."""
+    return (scores.detach().argmax(1) == labels).float().mean()
+
+
+def correct_among(scores: Tensor, labels: Tensor, best: int) -> Tensor:
+    """Fraction of the batch whose label is among the `best` highest scores; a scalar."""
+    return (torch.topk(scores, best, dim=1).indices == labels[:, None]).any(1).float().mean()
