@@ -17,7 +17,7 @@ def freeze(tmp_path: Path) -> Freeze:
         run_dir = tmp_path / name
         run_dir.mkdir()
         with initialize_config_module("leyden.conf", version_base=None):
-            config = compose("train", overrides=list(overrides))
+            config = compose("train", overrides=[f"+{o}" if o.startswith("python_path=") else o for o in overrides])
         (run_dir / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True))
         return run_dir
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torchmetrics import Metric
 
 from . import random_state
 from .log import log
@@ -56,7 +57,7 @@ def collect(state: RunState) -> dict[str, Any]:
         },
         "random": randomness,
         "metrics": dict(state.metrics),
-        "epoch_metrics": state.log.state_dict(),
+        "epoch_metrics": state.log.state_dict(state.fabric.strategy),
         "epoch_metric_objects": metric_objects(state),
         "callbacks": {n: c.state_dict() for n, c in state.callbacks.items() if hasattr(c, "state_dict")},
     }
@@ -66,14 +67,18 @@ def collect(state: RunState) -> dict[str, Any]:
 
 
 def metric_objects(state: RunState) -> dict[str, Any]:
-    """What torchmetrics objects of the task have gathered so far; their own state_dict leaves it out."""
-    from torchmetrics import Metric
+    """What torchmetrics objects have gathered so far, over all workers; their own state_dict leaves it out."""
+    found: dict[str, Any] = {}
+    for name, module in state.task.named_modules():
+        if isinstance(module, Metric):
+            with module.sync_context(should_sync=state.fabric.world_size > 1):
+                kept = {key: _clone(value) for key, value in module.metric_state.items()}
+            found[name] = {"state": kept, "updates": module._update_count}
+    return found
 
-    return {
-        name: {"state": dict(module.metric_state), "updates": module._update_count}
-        for name, module in state.task.named_modules()
-        if isinstance(module, Metric)
-    }
+
+def _clone(value: Any) -> Any:
+    return [item.clone() for item in value] if isinstance(value, list) else value.clone()
 
 
 def save(state: RunState) -> Path | None:

@@ -143,15 +143,16 @@ class Epoch:
         return part.all_samples
 
     def _loss(self, batch: Any, index: int) -> Tensor:
-        arguments = ("training_step", batch, index) if self.takes_batch_idx else ("training_step", batch)
-        output = self.state.module(*arguments)
+        arguments = (batch, index) if self.takes_batch_idx else (batch,)
+        output = run_step(self.state, "training_step", *arguments)
         loss = output["loss"] if isinstance(output, dict) else output
         if not isinstance(loss, Tensor):
             raise TypeError(
                 f"{type(self.state.task).__name__}.training_step must return the loss (a tensor, or a dict with "
                 f"'loss'), not {type(loss).__name__}"
             )
-        return loss
+        # a reduced precision would round the part's weight
+        return loss.float() if loss.dtype in (torch.bfloat16, torch.float16) else loss
 
     def _update(self) -> None:
         state = self.state
@@ -286,8 +287,18 @@ def _evaluation_step(state: RunState, step: str, batch: Any, index: int) -> None
         batch = move_data_to_device(batch, state.fabric.device)
     batch = state.data.on_after_batch_transfer(batch, 0)
     state.hooks(f"on_{step.removesuffix('_step')}_batch_start", batch, index)
-    output = state.module(step, batch, index)
+    output = run_step(state, step, batch, index)
     state.hooks(f"on_{step.removesuffix('_step')}_batch_end", output, batch, index)
+
+
+def run_step(state: RunState, step: str, *arguments: Any) -> Any:
+    """One of the task's steps, through the strategy's wrapper and in the run's precision.
+
+    What Fabric's own wrapper adds to this costs 20 microseconds a step and rounds a float64 loss to float32.
+    """
+    precision = state.fabric.strategy.precision
+    with precision.forward_context():
+        return state.module._forward_module(step, *precision.convert_input(arguments))
 
 
 class _judged_weights:

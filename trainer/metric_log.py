@@ -37,12 +37,12 @@ class Entry:
         weights = torch.tensor([float(n) for _, n in self.waiting], dtype=torch.float64, device=device)
         if self.reduction == "mean":
             folded = (values * weights).sum()
-            self.total = folded if self.total is None else self.total + folded
+            self.total = folded if self.total is None else self.total.to(device) + folded
         elif self.reduction == "sum":
-            self.total = values.sum() if self.total is None else self.total + values.sum()
+            self.total = values.sum() if self.total is None else self.total.to(device) + values.sum()
         else:
             extreme = values.max() if self.reduction == "max" else values.min()
-            joined = extreme if self.total is None else torch.stack([self.total, extreme])
+            joined = extreme if self.total is None else torch.stack([self.total.to(device), extreme])
             self.total = joined.max() if self.reduction == "max" else joined.min()
         self.weight += float(weights.sum())
         self.waiting.clear()
@@ -131,7 +131,10 @@ class MetricLog:
                 result[self._epoch_name(name)] = self._computed(name)
             else:
                 sums.append((name, reduction))
-        result.update(self._reduced(sums, strategy))
+        for name, (total, weight) in self._over_workers(sums, strategy).items():
+            if weight > 0:
+                averaged = dict(sums)[name] == "mean"
+                result[self._epoch_name(name)] = total / weight if averaged else total
         for entry in self.entries.values():
             entry.total, entry.weight, entry.last = None, 0.0, None
         return result
@@ -143,7 +146,8 @@ class MetricLog:
         metric.reset()
         return value
 
-    def _reduced(self, names: list[tuple[str, str]], strategy: Strategy) -> dict[str, float]:
+    def _over_workers(self, names: list[tuple[str, str]], strategy: Strategy) -> dict[str, tuple[float, float]]:
+        """Total and weight of each (name, reduction) over all workers; every worker must call it with the same names."""
         if not names:
             return {}
         totals: list[Tensor] = []
@@ -156,24 +160,17 @@ class MetricLog:
             total = entry.total if entry is not None else None
             totals.append(torch.tensor(identity, dtype=torch.float64) if total is None else total.cpu())
             weights.append(entry.weight if entry is not None else 0.0)
-        return self._combine(names, torch.stack(totals), torch.tensor(weights, dtype=torch.float64), strategy)
-
-    def _combine(
-        self, names: list[tuple[str, str]], totals: Tensor, weights: Tensor, strategy: Strategy
-    ) -> dict[str, float]:
-        device = strategy.root_device
-        weights = strategy.all_reduce(weights.to(device), reduce_op="sum").cpu()
-        over_workers = {
-            operation: strategy.all_reduce(totals.to(device, copy=True), reduce_op=operation).cpu()
-            for operation in sorted({"sum" if reduction == "mean" else reduction for _, reduction in names})
+        operations = ["sum" if reduction == "mean" else reduction for _, reduction in names]
+        reduced = {
+            operation: strategy.all_reduce(torch.stack(totals).to(strategy.root_device), reduce_op=operation).tolist()
+            for operation in sorted(set(operations))
         }
-        result: dict[str, float] = {}
-        for column, (name, reduction) in enumerate(names):
-            weight = float(weights[column])
-            if weight > 0:
-                value = float(over_workers["sum" if reduction == "mean" else reduction][column])
-                result[self._epoch_name(name)] = value / weight if reduction == "mean" else value
-        return result
+        weight = torch.tensor(weights, dtype=torch.float64, device=strategy.root_device)
+        summed = strategy.all_reduce(weight, reduce_op="sum").tolist()
+        return {
+            name: (reduced[operation][column], summed[column])
+            for column, ((name, _), operation) in enumerate(zip(names, operations, strict=True))
+        }
 
     def _step_name(self, name: str) -> str:
         return f"{name}_step" if self.entries[name].on_epoch else name
@@ -182,26 +179,22 @@ class MetricLog:
         entry = self.entries.get(name)
         return f"{name}_epoch" if entry is not None and entry.on_step else name
 
-    def state_dict(self) -> dict[str, Any]:
-        """Sums of an epoch that a checkpoint interrupts."""
-        for entry in self.entries.values():
-            entry.fold()
+    def state_dict(self, strategy: Strategy) -> dict[str, Any]:
+        """Sums over all workers of an epoch that a checkpoint interrupts; every worker must call it."""
+        kept = [(n, e.reduction, e.on_step, e.prog_bar, e.logger) for n, e in self.entries.items() if e.on_epoch and not e.metric]
+        kept = strategy.broadcast(kept)
+        sums = self._over_workers([(name, reduction) for name, reduction, *_ in kept], strategy)
         return {
-            name: {
-                "flags": [e.on_step, e.on_epoch, e.prog_bar, e.logger],
-                "reduction": e.reduction,
-                "total": e.total,
-                "weight": e.weight,
-            }
-            for name, e in self.entries.items()
-            if e.metric is None
+            name: {"flags": [on_step, True, prog_bar, logger], "reduction": reduction, "sum": list(sums[name])}
+            for name, reduction, on_step, prog_bar, logger in kept
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """For one worker, which then carries what all had gathered."""
         for name, saved in state.items():
-            self.entries[name] = Entry(
-                *saved["flags"], saved["reduction"], total=saved["total"], weight=saved["weight"]
-            )
+            total, weight = saved["sum"]
+            kept = torch.tensor(total, dtype=torch.float64) if weight > 0 else None
+            self.entries[name] = Entry(*saved["flags"], saved["reduction"], total=kept, weight=weight)
 
 
 def _number(entry: Entry) -> Tensor:

@@ -6,7 +6,6 @@ from typing import Any
 
 from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule
-from torch import nn
 from torch.optim import Optimizer
 
 from .config import Config
@@ -29,7 +28,7 @@ class RunState:
     data: Any
     """ImageData, or LoaderData around somebody's LightningDataModule."""
     stop_request: StopRequest
-    module: nn.Module = field(default_factory=nn.Identity)
+    module: Any = None
     """The task's Step, as the strategy wrapped it."""
     optimizer: Any = None
     schedules: list[ScheduleEntry] = field(default_factory=list)

@@ -5,7 +5,6 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.nn.functional import all_reduce
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -13,7 +12,7 @@ Module = TypeVar("Module", bound=nn.Module)
 class GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
     """Mean and variance of all workers' samples together, uneven shares included (Ioffe and Szegedy 2015).
 
-    Each forward exchanges 2 * channels + 1 numbers, each backward as many.
+    Each forward exchanges 2 * channels + 1 values, each backward as many.
     """
 
     def _check_input_dim(self, input: Tensor) -> None:
@@ -27,10 +26,11 @@ class GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
         shape = [1, -1] + [1] * (input.ndim - 2)
         count = input.new_tensor([input.numel() / input.shape[1]])
         total = _summed(torch.cat([input.sum(axes), count]))
-        mean = total[:-1] / total[-1]
+        samples = total[-1].detach()
+        mean = total[:-1] / samples
         centered = input - mean.view(shape)
-        variance = _summed(centered.square().sum(axes)) / total[-1].detach()
-        self._track(mean.detach(), variance.detach(), float(total[-1]))
+        variance = _summed(centered.square().sum(axes)) / samples
+        self._track(mean.detach(), variance.detach(), float(samples))
         normalized = centered * torch.rsqrt(variance + self.eps).view(shape)
         if not self.affine:
             return normalized
@@ -46,8 +46,26 @@ class GlobalBatchNorm(nn.modules.batchnorm._BatchNorm):
         self.running_var.lerp_((variance * (count / max(1.0, count - 1))).to(self.running_var.dtype), momentum)
 
 
+class _Sum(torch.autograd.Function):
+    """Sum over workers; as every worker uses the sum, its gradient is the sum of theirs."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:
+        summed = value.clone()
+        dist.all_reduce(summed)
+        return summed
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        summed = gradients[0].clone()
+        dist.all_reduce(summed)
+        return summed
+
+
 def _summed(value: Tensor) -> Tensor:
-    return all_reduce(value)
+    summed = _Sum.apply(value)
+    assert isinstance(summed, Tensor)
+    return summed
 
 
 def synchronized(module: Module, device: torch.device) -> Module:

@@ -66,9 +66,9 @@ class Classification(LightningModule):
 
 def correct(scores: Tensor, labels: Tensor) -> Tensor:
     """Fraction of the batch whose highest score is the label's; a scalar."""
-    return (scores.detach().argmax(1) == labels).float().mean()
+    return (scores.detach().argmax(1) == labels).double().mean()
 
 
 def correct_among(scores: Tensor, labels: Tensor, best: int) -> Tensor:
     """Fraction of the batch whose label is among the `best` highest scores; a scalar."""
-    return (torch.topk(scores, best, dim=1).indices == labels[:, None]).any(1).float().mean()
+    return (torch.topk(scores, best, dim=1).indices == labels[:, None]).any(1).double().mean()

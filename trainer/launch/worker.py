@@ -9,6 +9,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import NoReturn
 
 from ..config import load
 from ..log import close_log, open_log
@@ -99,9 +100,15 @@ def main() -> None:
         _leave()
     except Exception as error:
         _record_failure(failures / f"{rank}.json", error)
-        # Straight out: the peers see the closed sockets now, and no thread of gloo's can abort an ordered exit.
-        sys.stdout.flush()
-        os._exit(1)
+        _exit(1)
+    _exit(0)
+
+
+def _exit(code: int) -> NoReturn:
+    """Straight out: peers see closed sockets now, and no thread of gloo's can abort the interpreter's slow end."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _die_with_agent() -> None:

@@ -1,0 +1,120 @@
+"""From the bytes of an image file to pixels."""
+
+import io
+import warnings
+
+import numpy as np
+import simplejpeg
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
+"""How the names of image files end, in any case of letters."""
+
+MAX_PIXELS = 89_478_485
+"""Pillow's limit: a quarter of a gigabyte as RGB. A larger image is a mistake, or an attack."""
+
+_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")  # Pillow opens nothing else: fewer decoders to trust
+_JPEG = b"\xff\xd8\xff"
+
+
+def is_image(name: str) -> bool:
+    """Whether a file's name says that it is an image of a kind we read."""
+    return name.lower().endswith(SUFFIXES)
+
+
+def decode(data: bytes, name: str, least: int = 0) -> NDArray[np.uint8]:
+    """Pixels of an image: uint8 [height, width, 3], RGB.
+
+    What the bytes are counts, not how the file is named. Transparency is dropped, the first picture of an animation
+    is taken, and a camera's note on how it was held (EXIF) is not followed.
+
+    Args:
+        data: the whole file.
+        name: what errors call it.
+        least: where the caller shrinks the image to fewer pixels a side anyway, a large JPEG may be decoded at a
+            fraction of its size, with at least this many pixels a side; 0: at full size.
+
+    Raises:
+        ValueError: not an image that we read, damaged, cut off, or larger than MAX_PIXELS; the message begins with
+            `name`.
+    """
+    try:
+        pixels = _decode_jpeg(data, least) if data.startswith(_JPEG) else None
+        return _decode_other(data) if pixels is None else pixels
+    except MemoryError:
+        raise
+    except Exception as error:  # a decoder fed with garbage raises nearly anything
+        raise ValueError(f"{name}: {_reason(data, error)}") from error
+
+
+def decode_square(data: bytes, name: str, side: int) -> Tensor:
+    """The image with its shorter side resized to `side` pixels, cut to its centre: uint8 [3, side, side], RGB.
+
+    Raises:
+        ValueError: as `decode`.
+    """
+    # To twice the size or more, the decoder's own shrinking changes the result by one grey level at most on average.
+    pixels = decode(data, name, least=2 * side)
+    height, width = pixels.shape[:2]
+    short = min(height, width)
+    if short == side:
+        left, top = (width - side) // 2, (height - side) // 2
+        return to_tensor(pixels[top : top + side, left : left + side])
+    left, top = (width - short) / 2, (height - short) / 2
+    box = (left, top, left + short, top + short)
+    return to_tensor(np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BILINEAR, box=box)))
+
+
+def to_tensor(pixels: NDArray[np.uint8]) -> Tensor:
+    """uint8 [3, height, width] from [height, width, 3], with memory of its own."""
+    return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
+
+
+def _decode_jpeg(data: bytes, least: int) -> NDArray[np.uint8] | None:
+    """Pixels, or None where Pillow has to judge: CMYK, which simplejpeg refuses, and harmless breaches of the rules."""
+    try:
+        rows, columns, *_ = simplejpeg.decode_jpeg_header(data)
+        height, width = int(rows), int(columns)
+        _check_size(width, height)
+        # The header's size is checked above; scaling needs both sides, and small files are cheapest as they are.
+        least = least if least and min(height, width) >= 2 * least else 0
+        return simplejpeg.decode_jpeg(data, "RGB", min_height=least, min_width=least)
+    except _TooLargeError:
+        raise
+    except ValueError as error:
+        # Pillow would fill up what is missing with grey where the file still has an end mark.
+        if "premature end" in str(error).lower():
+            raise
+        return None
+
+
+def _decode_other(data: bytes) -> NDArray[np.uint8]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's remarks (odd EXIF and the like) name no file; size is checked below
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+            _check_size(*image.size)
+            image.load()
+            if image.mode.startswith("I"):  # 16 bits a pixel, which Pillow would cut off at 255
+                grey = (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
+                return np.repeat(grey[:, :, None], 3, axis=2)
+            return np.array(image.convert("RGB"))
+
+
+class _TooLargeError(ValueError):
+    pass
+
+
+def _check_size(width: int, height: int) -> None:
+    if width * height > MAX_PIXELS:
+        raise _TooLargeError(f"{width} x {height} pixels are more than the {MAX_PIXELS:,} that are allowed")
+
+
+def _reason(data: bytes, error: Exception) -> str:
+    if not data:
+        return "the file is empty"
+    if isinstance(error, Image.UnidentifiedImageError):
+        return "not a JPEG, PNG, WebP, BMP or GIF image"
+    return f"the image cannot be read: {error}"

@@ -1,0 +1,88 @@
+"""Handwritten digits that come with scikit-learn: real handwriting without a download.
+
+Source: E. Alpaydin, C. Kaynak, Optical recognition of handwritten digits, UCI Machine Learning Repository, 1998 (its
+test set); scikit-learn carries a copy as datasets/data/digits.csv.gz.
+"""
+
+import gzip
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+_TRAIN = 1437  # of 1,797: four fifths
+_PERMUTATION_SEED = 1998  # never to change: it says which images are the test
+_SIDE = 8
+
+
+class Digits:
+    """1,797 grey images of the digits 0 to 9, written by 13 people; 1,437 for training, 360 for the test.
+
+    The two are cut from one fixed random permutation, so both hold writers and digits alike.
+
+    Args:
+        split: "train" or "test".
+        image_size: pixels a side, at least 8. The 8 x 8 originals are enlarged once, bilinearly.
+
+    Attributes:
+        images: uint8 [N, 1, image_size, image_size].
+        labels: the N digits.
+        mean, std: of the training images' values, scaled to 0..1.
+
+    Raises:
+        ValueError: no such split, or `image_size` under 8.
+        FileNotFoundError: scikit-learn is missing, or carries the file no more.
+    """
+
+    classes: int = 10
+    splits: tuple[str, ...] = ("train", "test")
+
+    def __init__(self, split: str, image_size: int = 32) -> None:
+        if split not in self.splits:
+            raise ValueError(f"the digits have no split {split!r}, only {' and '.join(self.splits)}")
+        if image_size < _SIDE:
+            raise ValueError(f"image_size={image_size} is smaller than the originals: at least {_SIDE}")
+        pixels, digits = _read()
+        order = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(_PERMUTATION_SEED))
+        images = _enlarge(pixels[order], image_size)
+        train = images[:_TRAIN].double() / 255
+        self.mean: tuple[float, ...] = (train.mean().item(),)
+        self.std: tuple[float, ...] = (train.std(correction=0).item(),)
+        part = slice(0, _TRAIN) if split == "train" else slice(_TRAIN, None)
+        self.images: Tensor = images[part].clone()
+        self.labels: list[int] = digits[order][part].tolist()
+        self.image_shape: tuple[int, int, int] = (1, image_size, image_size)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        """Image (uint8 [1, image_size, image_size]) and digit."""
+        return self.images[index], self.labels[index]
+
+
+def _read() -> tuple[Tensor, Tensor]:
+    """Pixels (float [1797, 1, 8, 8], 0..16) and digits (int64 [1797]), in the file's order."""
+    # Finding the package is enough: importing scikit-learn takes a second.
+    found = importlib.util.find_spec("sklearn")
+    folders = list(found.submodule_search_locations or ()) if found is not None else []
+    if not folders:
+        raise FileNotFoundError("the digits come with scikit-learn, which is missing: pip install scikit-learn")
+    path = Path(folders[0]) / "datasets" / "data" / "digits.csv.gz"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: this scikit-learn carries no digits; install scikit-learn 1.5 or newer")
+    with gzip.open(path, "rt", encoding="ascii") as lines:
+        table = np.loadtxt(lines, delimiter=",", dtype=np.float32)
+    pixels = torch.from_numpy(table[:, :-1].copy()).reshape(-1, 1, _SIDE, _SIDE)
+    return pixels, torch.from_numpy(table[:, -1].astype(np.int64))
+
+
+def _enlarge(pixels: Tensor, side: int) -> Tensor:
+    """uint8 [N, 1, side, side] of values 0..255, from float [N, 1, 8, 8] of 0..16."""
+    scaled = pixels * (255 / 16)
+    if side != _SIDE:
+        scaled = interpolate(scaled, size=(side, side), mode="bilinear", align_corners=False)
+    return scaled.round().clamp(0, 255).to(torch.uint8)

@@ -1,0 +1,238 @@
+"""Files by index: in a directory, or straight inside a .zip or .tar, which is never unpacked."""
+
+import os
+import stat
+import struct
+import tarfile
+import weakref
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol, overload
+
+import numpy as np
+
+_DEFLATED = zipfile.ZIP_DEFLATED
+_ENCRYPTED = 0x1  # of a zip member's flags
+_LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, ..., lengths of the name and of the extra field
+_COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
+
+
+class Files(Protocol):
+    """A list of files, sorted by name, and what is in them."""
+
+    names: Sequence[str]
+    """Paths below the root, with slashes: `train/cat/1.jpg`."""
+
+    def path(self, index: int) -> str:
+        """What messages call a file: the root and its name."""
+        ...
+
+    def read(self, index: int) -> bytes:
+        """The whole content. Raises OSError or ValueError, with the file's path."""
+        ...
+
+
+class Names(Sequence[str]):
+    """Strings in one block of bytes.
+
+    A million Python strings take some 100 MB in each process that reads data, since counting references copies memory
+    that a fork had shared.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        encoded = [name.encode("utf-8", "surrogateescape") for name in names]
+        self._ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+        self._block = b"".join(encoded)
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self._block[self._ends[index] : self._ends[index + 1]].decode("utf-8", "surrogateescape")
+
+
+def open_files(root: Path, wanted: Callable[[str], bool]) -> Files:
+    """The files below a directory, or inside a .zip or uncompressed .tar, whose names are `wanted`.
+
+    Hidden files and folders (names that begin with a dot, `__MACOSX`) are left out; so are, in archives, links and
+    names that lead out of the archive. Where all of an archive's files lie in one top folder of three levels or more
+    (`photos/train/cat/1.jpg`, but not `train/cat/1.jpg`), that folder is taken off their names.
+
+    Raises:
+        FileNotFoundError: there is nothing at `root`.
+        ValueError: it is neither a directory nor an archive that can be read at any place.
+    """
+    if root.is_dir():
+        return Directory(root, wanted)
+    if not root.exists():
+        raise FileNotFoundError(f"{root} does not exist; expected a directory, a .zip or a .tar")
+    with root.open("rb") as file:
+        start = file.read(8)
+    for magic, tool in _COMPRESSED.items():
+        if start.startswith(magic):
+            raise ValueError(f"{root} is compressed as a whole, so no file in it can be found alone: {tool} it first")
+    try:
+        if zipfile.is_zipfile(root):
+            return Archive(root, _zip_members(root, wanted))
+        return Archive(root, _tar_members(root, wanted))
+    except (zipfile.BadZipFile, tarfile.TarError) as error:
+        raise ValueError(f"{root} is no .zip or .tar, or a damaged one: {error}") from error
+
+
+class Directory:
+    """Files below a directory; links are followed."""
+
+    def __init__(self, root: Path, wanted: Callable[[str], bool]) -> None:
+        self.root = root
+        self.names: Sequence[str] = Names(sorted(_walk(root, "", wanted, frozenset())))
+
+    def path(self, index: int) -> str:
+        return os.path.join(self.root, self.names[index])
+
+    def read(self, index: int) -> bytes:
+        with open(self.path(index), "rb") as file:
+            return file.read()
+
+
+# Where a member begins (in a zip: its local header), its bytes in the archive, its bytes when decompressed, how it is
+# compressed (-1: a tar's member, without a local header), and its checksum.
+_Member = tuple[int, int, int, int, int]
+
+
+class Archive:
+    """Files inside a .zip or .tar.
+
+    The archive is opened when the first file is read; pickling leaves the handle behind. Reading names its place in
+    every call, so forked processes may share one handle: there is no common position that they could disturb.
+    """
+
+    def __init__(self, root: Path, members: dict[str, _Member]) -> None:
+        self.root = root
+        names = sorted(members)
+        self._members = np.array([members[name] for name in names], dtype=np.int64).reshape(-1, 5)
+        top = _top_folder(names)
+        self.names: Sequence[str] = Names(name[len(top) :] for name in names)
+        self._top = top
+        self._handle: int | None = None
+
+    def path(self, index: int) -> str:
+        return os.path.join(self.root, self._top + self.names[index])
+
+    def read(self, index: int) -> bytes:
+        start, packed, size, method, checksum = self._members[index].tolist()
+        path = self.path(index)
+        try:
+            handle = self._open()
+            if method >= 0:
+                start += _LOCAL_HEADER.size + self._skipped(handle, start)
+            data = os.pread(handle, packed, start)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from error
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        if len(data) != packed:
+            raise ValueError(f"{path}: the archive ends before this file does")
+        if method < 0:
+            return data
+        try:
+            data = zlib.decompress(data, -zlib.MAX_WBITS, max(size, 1)) if method == _DEFLATED else data
+        except zlib.error as error:
+            raise ValueError(f"{path}: damaged in the archive: {error}") from error
+        if len(data) != size or zlib.crc32(data) != checksum:
+            raise ValueError(f"{path}: damaged in the archive, its checksum is wrong")
+        return data
+
+    def _skipped(self, handle: int, start: int) -> int:
+        """Bytes of name and extra field, which a zip repeats before the data."""
+        header = os.pread(handle, _LOCAL_HEADER.size, start)
+        if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\x03\x04"):
+            raise ValueError("the archive's list of files does not fit its content")
+        _, name, extra = _LOCAL_HEADER.unpack(header)
+        return name + extra
+
+    def _open(self) -> int:
+        if self._handle is None:
+            self._handle = os.open(self.root, os.O_RDONLY)
+            weakref.finalize(self, os.close, self._handle)
+        return self._handle
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_handle": None}
+
+
+def _walk(folder: Path, prefix: str, wanted: Callable[[str], bool], above: frozenset[tuple[int, int]]) -> Iterator[str]:
+    """Names below `folder`; a folder that is linked into itself is not entered again."""
+    about = folder.stat()
+    here = (about.st_dev, about.st_ino)
+    if here in above:
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if _hidden(entry.name):
+                continue
+            if entry.is_dir():
+                yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", wanted, above | {here})
+            elif wanted(entry.name):
+                yield prefix + entry.name
+
+
+def _zip_members(root: Path, wanted: Callable[[str], bool]) -> dict[str, _Member]:
+    members: dict[str, _Member] = {}
+    with zipfile.ZipFile(root) as archive:
+        for info in archive.infolist():
+            name = _inside(info.filename)
+            if info.is_dir() or stat.S_ISLNK(info.external_attr >> 16) or name is None or not wanted(name):
+                continue
+            if info.flag_bits & _ENCRYPTED:
+                raise ValueError(f"{root}/{name} is encrypted")
+            if info.compress_type not in (zipfile.ZIP_STORED, _DEFLATED):
+                raise ValueError(
+                    f"{root}/{name} is compressed by a rare method; zip it again with `zip -r` or `zip -0r`"
+                )
+            members[name] = (info.header_offset, info.compress_size, info.file_size, info.compress_type, info.CRC)
+    return members
+
+
+def _tar_members(root: Path, wanted: Callable[[str], bool]) -> dict[str, _Member]:
+    members: dict[str, _Member] = {}
+    with tarfile.open(root, "r:") as archive:
+        while (info := archive.next()) is not None:
+            # It would keep every header that it has seen: a gigabyte for a million files.
+            archive.members = []  # pyright: ignore[reportAttributeAccessIssue]
+            name = _inside(info.name)
+            if info.isreg() and not info.issparse() and name is not None and wanted(name):
+                members[name] = (info.offset_data, info.size, info.size, -1, 0)
+    return members
+
+
+def _inside(name: str) -> str | None:
+    """The name without `./`; None if it is hidden or leads out of the archive."""
+    parts = [part for part in name.split("/") if part != "."]
+    if name.startswith("/") or any(part == ".." or _hidden(part) for part in parts):
+        return None
+    return "/".join(parts)
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
+
+
+def _top_folder(names: Sequence[str]) -> str:
+    """The one folder, slash included, that all names lie in at least two levels below; "" if there is none."""
+    if not names:
+        return ""
+    top, slash, _ = names[0].partition("/")
+    prefix = top + slash
+    if top in ("train", "val", "test") or any(not n.startswith(prefix) or n.count("/") < 2 for n in names):
+        return ""
+    return prefix
