@@ -60,6 +60,8 @@ class Epoch:
         self.after_transfer = state.data.on_after_batch_transfer
         self.no_sync = getattr(state.fabric.strategy, "_backward_sync_control", None) is not None
         self.data_ended = False
+        self.steps = state.steps_per_epoch
+        self.last_step = state.total_steps
 
     def train(self) -> None:
         state = self.state
@@ -72,7 +74,7 @@ class Epoch:
             state.log.in_step = True
         parts = iter(state.data.train_parts(state.epoch, state.step_in_epoch))
         try:
-            while state.step_in_epoch < state.steps_per_epoch and state.step < state.total_steps:
+            while state.step_in_epoch < self.steps and state.step < self.last_step:
                 self._stop_if_asked()
                 if not self._step(parts):
                     self.data_ended = True
@@ -225,8 +227,8 @@ class Epoch:
         state = self.state
         if self.first_loss_step <= state.step:
             self._log()
-        complete = self.data_ended or state.step_in_epoch >= state.steps_per_epoch
-        due = (state.epoch + 1) % self.trainer.check_val_every_n_epoch == 0 or state.step >= state.total_steps
+        complete = self.data_ended or state.step_in_epoch >= self.steps
+        due = (state.epoch + 1) % self.trainer.check_val_every_n_epoch == 0 or state.step >= self.last_step
         if due and state.data.has("val"):
             state.report(evaluate(state, "val", self.trainer.limit_val_batches))
             state.validated_at = state.step

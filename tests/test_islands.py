@@ -1,0 +1,57 @@
+"""The rule of the islands: conf, trainer, datasets and models meet in the YAML alone."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+ISLANDS = ("conf", "trainer", "datasets", "models")
+FILES = [path for island in ISLANDS for path in sorted((ROOT / island).rglob("*.py"))]
+
+
+def imported(path: Path) -> set[str]:
+    """Absolute names of everything that a file imports, relative imports resolved."""
+    package = ["leyden", *path.relative_to(ROOT).parent.parts]
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            names |= {module, *(f"{module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_island_imports_another(path: Path) -> None:
+    own = path.relative_to(ROOT).parts[0]
+    others = {f"leyden.{island}" for island in ISLANDS if island != own} | {i for i in ISLANDS if i != own}
+    foreign = {name for name in imported(path) if any(name == o or name.startswith(f"{o}.") for o in others)}
+    assert not foreign
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.parts[-2] != "conf"], ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_inside_an_island_are_relative(path: Path) -> None:
+    own = path.relative_to(ROOT).parts[0]
+    source = path.read_text()
+    assert not re.search(rf"^\s*(from|import) (leyden|{own})\b", source, re.MULTILINE)
+
+
+def test_the_trainer_names_no_model_and_no_dataset() -> None:
+    named = {p.stem for island in ("models", "datasets") for p in (ROOT / island).glob("*.py")} - {"__init__", "files"}
+    named -= {"augment", "decode", "hashing"}  # words of the trade, not names of ours
+    for path in (ROOT / "trainer").rglob("*.py"):
+        code = ast.parse(path.read_text())
+        strings = {n.value for n in ast.walk(code) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        names = {n.id for n in ast.walk(code) if isinstance(n, ast.Name)}
+        assert not {f"leyden.models.{n}" for n in named} & strings
+        assert not named & names, path
+
+
+def test_datasets_is_no_package() -> None:
+    assert not (ROOT / "datasets" / "__init__.py").exists()
+    for island in ("conf", "trainer", "models"):
+        assert ast.get_docstring(ast.parse((ROOT / island / "__init__.py").read_text()))
