@@ -112,7 +112,8 @@ def speed(root: str, rounds: int) -> None:
     plain_steps()
     pairs = [(plain_steps(), leyden_steps()) for _ in range(rounds)]
     for theirs, ours in pairs:
-        print(f"plain {1e3 * theirs / STEPS:7.1f} ms a step   Leyden {1e3 * ours / STEPS:7.1f}   ratio {ours / theirs:.3f}")
+        milliseconds = [1e3 * seconds / STEPS for seconds in (theirs, ours)]
+        print("ms a step: plain {:7.1f}   Leyden {:7.1f}   ratio {:.3f}".format(*milliseconds, ours / theirs))
     print(f"median ratio {statistics.median(ours / theirs for theirs, ours in pairs):.3f}")
 
 
@@ -155,9 +156,8 @@ def accuracy(root: str, epochs: int, seeds: list[int]) -> None:
     for seed in seeds:
         plain.append(plain_accuracy(root, epochs, seed))
         with tempfile.TemporaryDirectory() as folder:
-            metrics = leyden(
-                Path(folder), f"seed={seed}", f"trainer.max_epochs={epochs}", f"dataset.root={root}", "augment=crop_flip"
-            )
+            recipe = [f"seed={seed}", f"trainer.max_epochs={epochs}", f"dataset.root={root}", "augment=crop_flip"]
+            metrics = leyden(Path(folder), *recipe)
         ours.append(metrics["test/acc"])
         print(f"seed {seed}: test accuracy plain {plain[-1]:.4f}  Leyden {ours[-1]:.4f}", flush=True)
     print(f"mean: plain {statistics.mean(plain):.4f}  Leyden {statistics.mean(ours):.4f}")

@@ -104,8 +104,6 @@ class TimedLoader:
 TIMER = Timer()
 
 
-
-
 class LeydenData(TimedData):
     def __init__(self) -> None:
         super().__init__(TIMER)

@@ -17,7 +17,6 @@ from leyden.trainer import checkpoint
 from leyden.trainer.launch import start
 
 
-
 def summary(run_dir: Path) -> dict[str, Any]:
     return json.loads((run_dir / "summary.json").read_text())
 
@@ -197,7 +196,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(freeze: Freeze, tmp_path: Path) -
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
     try:
-        with pytest.raises(OSError, match="could not write|File too large"):
+        with pytest.raises(OSError, match=r"could not write|File too large"):
             checkpoint.write(content, path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

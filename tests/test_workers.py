@@ -62,8 +62,10 @@ def test_two_workers_equal_one(
 
 @pytest.mark.slow
 def test_batch_normalization_over_all_workers_equals_one(freeze: Freeze, processes: Processes) -> None:
-    options = ["model=resnet20", "trainer.precision=64-true", "trainer.max_steps=3", "batch_size=30",
-               "trainer.sync_batchnorm=true", "trainer.limit_val_batches=2", "trainer.limit_test_batches=2"]  # fmt: skip
+    options = [
+        "model=resnet20", "trainer.precision=64-true", "trainer.max_steps=3", "batch_size=30",
+        "trainer.sync_batchnorm=true", "trainer.limit_val_batches=2", "trainer.limit_test_batches=2",
+    ]  # fmt: skip
     one, two = freeze("one", *options), freeze("two", *options, *DDP)
     assert start(one) == 0
     code, output = processes.run(two)

@@ -91,7 +91,8 @@ def make_deterministic(config: Config) -> None:
 
 
 def make_data(config: Config, fabric: Fabric, contract: Contract) -> Any:
-    data = LoaderData(config, fabric) if is_data_module(config.dataset.target) else ImageData(config, contract.batch_share())
+    loaders = is_data_module(config.dataset.target)
+    data = LoaderData(config, fabric) if loaders else ImageData(config, contract.batch_share())
     if data.synthetic and fabric.is_global_zero:
         log.warning("dataset: SYNTHETIC images and labels. There is nothing to learn; look at speed alone.")
     return data
@@ -119,8 +120,9 @@ def make_task(config: Config, data: Any) -> LightningModule:
 def make_optimizer(config: Config, task: LightningModule, state: RunState) -> tuple[Optimizer, list[ScheduleEntry]]:
     """The task's own optimizer where it has one, else what `optimizer` and `schedule` say."""
     if overrides(task, "configure_optimizers"):
-        log.info("%s.configure_optimizers decides: optimizer and schedule of the config are not used", type(task).__name__)
-        return read_configure_optimizers(task.configure_optimizers(), type(task).__name__)
+        name = type(task).__name__
+        log.info("%s.configure_optimizers decides: optimizer and schedule of the config are not used", name)
+        return read_configure_optimizers(task.configure_optimizers(), name)
     if config.optimizer is None:
         raise ValueError(f"optimizer is null, and {type(task).__name__} has no configure_optimizers: optimizer=sgd")
     settings = config.optimizer.arguments

@@ -1,8 +1,8 @@
 """Checkpoints: what is saved, how, and what is trusted.
 
-A file holds plain Python values and tensors only, so that `torch.load(weights_only=True)` reads it. It is written beside
-its final name, flushed to the disk and renamed: whatever happens meanwhile, the old one is whole. Its zip container
-carries a checksum of every entry, which is verified before anything of it is used.
+A file holds plain Python values and tensors only, so that `torch.load(weights_only=True)` reads it. It is written
+beside its final name, flushed to the disk and renamed: whatever happens meanwhile, the old one is whole. Its zip
+container carries a checksum of every entry, which is verified before anything of it is used.
 """
 
 import os
@@ -274,7 +274,7 @@ def load_weights(task: torch.nn.Module, source: str) -> str:
     taken = {n: weights[s] for n, s in names.items() if s in weights and weights[s].shape == own[n].shape}
     if not taken:
         raise ValueError(
-            f"init_from={source}: none of its {len(weights)} tensors has name and shape of one of the model's {len(own)}"
+            f"init_from={source}: none of its {len(weights)} tensors has name and shape of one of the {len(own)} here"
         )
     task.load_state_dict(taken, strict=False)
     left = sorted(set(own) - set(taken))

@@ -36,10 +36,11 @@ def seed_everything(*words: int) -> None:
 def capture(device: torch.device) -> dict[str, Any]:
     """The state of every generator of this process, as plain Python and tensors."""
     kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+    words = torch.from_numpy(np.asarray(keys).astype(np.int64))
     state: dict[str, Any] = {
         "torch": torch.get_rng_state(),
-        "python": list(random.getstate()[1]) + [random.getstate()[2]],
-        "numpy": [str(kind), torch.from_numpy(np.asarray(keys).astype(np.int64)), int(position), int(has_gauss), float(gauss)],
+        "python": [*random.getstate()[1], random.getstate()[2]],
+        "numpy": [str(kind), words, int(position), int(has_gauss), float(gauss)],
     }
     if device.type == "cuda":
         state["cuda"] = torch.cuda.get_rng_state(device)

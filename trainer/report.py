@@ -19,7 +19,7 @@ def announce(state: RunState) -> None:
     if not state.fabric.is_global_zero:
         return
     config, workers = state.config, state.fabric.world_size
-    index, count = state.contract.batch_share()
+    _, count = state.contract.batch_share()
     accumulated = config.trainer.accumulate_grad_batches
     local = -(-config.batch_size // (count * accumulated))
     parts = f" in {accumulated} parts" if accumulated > 1 else ""
@@ -58,7 +58,7 @@ def summarize(state: RunState, status: str, **more: Any) -> dict[str, Any]:
     best = getattr(state.callbacks.get("checkpoint"), "best", [])
     return {
         "status": status,
-        "metrics": {name: value for name, value in state.metrics.items()},
+        "metrics": dict(state.metrics),
         "samples_per_second": times.samples / times.total if times.total else 0.0,
         "step_time": times.summary(),
         "steps": state.step,

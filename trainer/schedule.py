@@ -23,7 +23,7 @@ class WarmupCosine(LambdaLR):
 
     def __init__(self, optimizer: Optimizer, total_steps: int, warmup_steps: int = 0, final_fraction: float = 0.0):
         if warmup_steps > total_steps:
-            raise ValueError(f"schedule.warmup_steps={warmup_steps} is more than the {total_steps} steps of the training")
+            raise ValueError(f"schedule.warmup_steps={warmup_steps} is more than the training's {total_steps} steps")
         falling = max(1, total_steps - warmup_steps)
 
         def factor(step: int) -> float:

@@ -69,7 +69,7 @@ def _summed(value: Tensor) -> Tensor:
 
 
 def synchronized(module: Module, device: torch.device) -> Module:
-    """The module with every BatchNorm replaced by one over all workers; parameters and buffers stay the same objects."""
+    """The module with every BatchNorm replaced by one over all workers; parameters and buffers stay the same."""
     if device.type == "cuda":
         converted: Any = nn.SyncBatchNorm.convert_sync_batchnorm(module)
         return converted

@@ -33,7 +33,7 @@ class Checkpoint:
         every_n_steps: int | None = None,
     ):
         if keep_last < 1 or mode not in ("max", "min"):
-            raise ValueError(f"callbacks.checkpoint: keep_last={keep_last} must be at least 1, mode={mode!r} max or min")
+            raise ValueError(f"callbacks.checkpoint: keep_last={keep_last} must be over 0, mode={mode!r} max or min")
         self.monitor = monitor
         self.sign = 1.0 if mode == "max" else -1.0
         self.save_top_k = save_top_k

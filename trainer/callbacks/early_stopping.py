@@ -12,11 +12,9 @@ class EarlyStopping:
         ValueError: patience below 1, an unknown mode; at a validation: a metric that was not logged.
     """
 
-    def __init__(
-        self, monitor: str, mode: Literal["max", "min"] = "min", patience: int = 3, min_delta: float = 0.0
-    ):
+    def __init__(self, monitor: str, mode: Literal["max", "min"] = "min", patience: int = 3, min_delta: float = 0.0):
         if patience < 1 or mode not in ("max", "min"):
-            raise ValueError(f"callbacks.early_stopping: patience={patience} must be at least 1, mode={mode!r} max or min")
+            raise ValueError(f"callbacks.early_stopping: patience={patience} must be over 0, mode={mode!r} max or min")
         self.monitor = monitor
         self.sign = 1.0 if mode == "max" else -1.0
         self.patience = patience

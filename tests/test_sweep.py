@@ -1,0 +1,137 @@
+"""Sweeps: one folder for each trial, nothing made where one trial is wrong, no failure that ends the others."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+from runs import TINY, alive, children, wait_until
+
+from leyden.trainer import cli
+
+QUICK = [*TINY[2:], "trainer.max_epochs=1", "trainer.enable_progress_bar=false", "logger=none"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+@pytest.fixture
+def endless(here: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A sweep whose first trial trains, and has a checkpoint."""
+    words = ["-m", "model=mlp", *QUICK, "trainer.max_epochs=100000", "seed=1,2", "hydra.sweep.dir=mine"]
+    command = [sys.executable, "-m", "leyden.trainer", *words]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, process_group=0)
+    try:
+        wait_until(lambda: bool(list(here.glob("mine/0/checkpoints/*.ckpt"))))
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def run_folders(folder: Path) -> list[Path]:
+    return sorted(path.parent for path in folder.rglob("config.yaml") if path.parent.name != ".hydra")
+
+
+@pytest.mark.slow
+def test_four_trials_make_exactly_four_folders(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["model.hidden=[8],[16]", "optimizer.lr=0.1,0.01", "model=mlp", *QUICK]
+    assert cli.main(["-m", *words]) == 0
+    (sweep,) = here.glob("outputs/*/*-sweep")
+    assert sorted(path.name for path in sweep.iterdir()) == ["0", "1", "2", "3", "multirun.yaml"]
+    assert run_folders(here) == [sweep / name for name in "0123"]
+    frozen = [yaml.safe_load((folder / "config.yaml").read_text()) for folder in run_folders(here)]
+    assert [(f["model"]["hidden"], f["optimizer"]["lr"]) for f in frozen] == [
+        ([8], 0.1), ([8], 0.01), ([16], 0.1), ([16], 0.01)
+    ]  # fmt: skip
+    for folder in run_folders(here):
+        assert json.loads((folder / "summary.json").read_text())["status"] == "done"
+        assert {path.name for path in (folder / ".hydra").iterdir()} == {"config.yaml", "hydra.yaml", "overrides.yaml"}
+        assert not list(folder.glob("*leyden*.log"))
+    table = capsys.readouterr().out
+    assert "val/acc" in table
+    assert table.count("done") == 4
+    assert yaml.safe_load((sweep / "multirun.yaml").read_text())["hydra"]["sweep"]["dir"] == str(sweep)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["optimizer.lr=0.1,-1", "model=mlp,nowhere", "seed=1,x", "model.hidden=[8],[a]", "batch_size=64,63 +x=1"],
+)
+def test_one_wrong_trial_and_nothing_is_made(wrong: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["-m", "model=mlp", *QUICK, *wrong.split()]) == 2
+    assert "trial" in capsys.readouterr().err
+    assert not list(here.iterdir())
+
+
+def test_every_batch_is_judged_before_the_first_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["-m", "hydra.sweeper.max_batch_size=1", "model=mlp", *QUICK, "seed=1,2,x"]) == 2
+    assert "trial 2" in capsys.readouterr().err
+    assert not list(here.iterdir())
+
+
+FAILS_AT_SEED_ONE = """
+from leyden.models.mlp import MLP
+
+class Net(MLP):
+    def forward(self, images):
+        import torch
+        if torch.initial_seed() and self.fails:
+            raise RuntimeError("on purpose")
+        return super().forward(images)
+
+    def __init__(self, classes, image_shape, fails: bool):
+        super().__init__(classes, image_shape, [8])
+        self.fails = fails
+"""
+
+
+@pytest.mark.slow
+def test_failed_trial_does_not_stop_the_others(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "nets.py").write_text(FAILS_AT_SEED_ONE)
+    words = ["model._target_=nets.Net", "model.fails=true,false", "seed=3", "hydra.sweep.dir=mine", *QUICK[1:]]
+    assert cli.main(["-m", *words]) == 1
+    table = capsys.readouterr().out
+    assert table.count("failed") >= 1
+    status = [json.loads((here / f"mine/{n}/summary.json").read_text())["status"] for n in (0, 1)]
+    assert status == ["failed", "done"]
+
+    assert cli.main(["-m", *words]) == 2
+    assert "leyden resume mine/0" in capsys.readouterr().err
+
+
+def test_trial_that_cannot_be_built_is_told_and_the_rest_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["model=mlp", "model.dropout=1.5,0.5", "hydra.sweep.dir=mine", *QUICK]
+    assert cli.main(["-m", *words]) == 1
+    assert "refused" in capsys.readouterr().out
+    assert json.loads((here / "mine/1/summary.json").read_text())["status"] == "done"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_the_sweep_and_its_trial(
+    number: signal.Signals, endless: subprocess.Popen[bytes], here: Path
+) -> None:
+    (trial,) = children(endless.pid)
+    os.kill(endless.pid, number)
+    assert endless.wait(60) == (75 if number is signal.SIGTERM else 130)
+    assert not alive(trial)
+    assert (here / "mine/0/checkpoints/last.ckpt").exists()
+    assert not (here / "mine/1").exists()
+
+
+@pytest.mark.slow
+def test_killed_sweep_leaves_no_trial_behind(endless: subprocess.Popen[bytes]) -> None:
+    (trial,) = children(endless.pid)
+    endless.kill()
+    endless.wait()
+    wait_until(lambda: not alive(trial), 15)

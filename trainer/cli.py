@@ -1,0 +1,234 @@
+"""The command `leyden`: verbs and flags. Hydra, torch and lightning are imported only by those that need them."""
+
+import argparse
+import json
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from .errors import ConfigError, listed, nearest, refuse
+from .help import VERBS, help_text
+
+if TYPE_CHECKING:
+    from .compose import Run
+
+
+def entry_point() -> NoReturn:
+    """The console script."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command. Returns the exit code; a mistake of the user's is told on stderr and gives 2."""
+    try:
+        return _dispatch(_parsed(arguments))
+    except ConfigError as error:
+        print(error.rendered(), file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of our output has left, as in `leyden --cfg job | head`.
+        sys.stderr.close()
+        return 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        flags = [flag for action in self._actions for flag in action.option_strings]
+        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
+        close = nearest(unknown.split("=")[0], flags) if unknown.startswith("-") else None
+        raise refuse("command line", message, remedy=close or "leyden --help")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="leyden", add_help=False, allow_abbrev=False)
+    parser.add_argument("words", nargs="*")
+    parser.add_argument("--help", "-h", action="store_true")
+    parser.add_argument("--version", action="store_true")
+    parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
+    parser.add_argument("--resolve", action="store_true")
+    parser.add_argument("--package", "-p")
+    choices = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
+    parser.add_argument("--info", "-i", const="all", nargs="?", choices=choices)
+    parser.add_argument("--multirun", "-m", action="store_true")
+    parser.add_argument("--config-dir", "-cd")
+    parser.add_argument("--config-name", "-cn")
+    parser.add_argument("--port", type=int)
+    return parser
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    parsed = _parser().parse_intermixed_args(list(arguments))
+    parsed.verb, parsed.words = _verb(parsed.words)
+    return parsed
+
+
+def _verb(words: list[str]) -> tuple[str, list[str]]:
+    if not words or "=" in words[0] or words[0].startswith("~"):
+        return "train", words
+    if words[0] not in [*VERBS, "help"]:
+        close = nearest(words[0], VERBS)
+        meant = f"; did you mean {close}?" if close else ""
+        raise refuse(words[0], f"is neither a verb nor key=value{meant}\nthe verbs are {listed(list(VERBS))}",
+                     remedy=f"leyden {close}" if close else "leyden --help")  # fmt: skip
+    return words[0], words[1:]
+
+
+def _dispatch(parsed: argparse.Namespace) -> int:
+    if parsed.help or parsed.verb == "help":
+        return _print(help_text(parsed.config_dir))
+    if parsed.version:
+        from importlib.metadata import version
+
+        return _print(f"leyden {version('leyden')}")
+    if (parsed.resolve or parsed.package) and not parsed.cfg:
+        raise refuse("--resolve" if parsed.resolve else "--package", "goes with --cfg only", remedy="--cfg job")
+    verbs = {"train": _train, "eval": _eval, "resume": _resume, "view": _view, "schema": _schema}
+    return verbs[parsed.verb](parsed)
+
+
+def _print(text: str) -> int:
+    print(text)
+    return 0
+
+
+def _train(parsed: argparse.Namespace) -> int:
+    from .compose import Composer
+
+    composer = Composer(parsed.config_dir, parsed.config_name)
+    if parsed.cfg:
+        return _print_config(composer, parsed)
+    if parsed.info:
+        return _print_info(composer, parsed)
+    return _sweep(composer, parsed.words) if parsed.multirun else _start_new(composer, parsed.words)
+
+
+def _sweep(composer: Any, overrides: list[str]) -> int:
+    from .sweep import Sweep
+
+    return Sweep(composer, overrides).run()
+
+
+def _start_new(composer: Any, overrides: list[str]) -> int:
+    from .run_folder import freeze
+
+    run = composer.run(overrides)
+    if run.is_sweep:
+        return _sweep(composer, overrides)
+    claim = composer.claim(run, overrides)
+    folder = claim.folder
+    try:
+        freeze(folder, composer.frozen_in(run, folder))
+        composer.write_dot_hydra(run, folder)
+        _announce(run, overrides, folder)
+        return _started(folder, "train", None)
+    except ConfigError:
+        claim.release()
+        raise
+
+
+def _started(folder: Path, verb: str, checkpoint: Path | None) -> int:
+    from .launch import start
+
+    try:
+        return start(folder, verb, checkpoint)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise refuse(f"leyden {verb}", str(error)) from error
+
+
+def _announce(run: "Run", overrides: list[str], folder: Path) -> None:
+    from .origin import shown
+
+    chosen = run.composed.hydra.runtime.choices
+    words = ["dataset", "model", "strategy", "topology", *(["experiment"] if chosen.get("experiment") else [])]
+    print("  ".join(f"{group}={chosen.get(group) or 'null'}" for group in words))
+    if overrides:
+        print(f"overridden: {' '.join(overrides)}")
+    print(f"run folder: {shown(folder)}", flush=True)
+
+
+def _print_config(composer: Any, parsed: argparse.Namespace) -> int:
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    from .compose import unresolved
+
+    composed = composer.composed(parsed.words)
+    whole = parsed.package in (None, "_global_")
+    if not whole and OmegaConf.select(composed, parsed.package, throw_on_missing=False) is None:
+        raise refuse("--package", "there is no such key in the config", parsed.package)
+    try:
+        composer.hydra.show_cfg(composer.config_name, parsed.words, parsed.cfg, parsed.package, parsed.resolve)
+    except OmegaConfBaseException as error:
+        raise unresolved(error, composed).located(composer.origin(parsed.words).where) from None
+    return 0
+
+
+def _print_info(composer: Any, parsed: argparse.Namespace) -> int:
+    composer.composed(parsed.words)
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    try:
+        composer.hydra.show_info(parsed.info, composer.config_name, parsed.words)
+    finally:
+        # Hydra prints through a handler that it adds to the root logger.
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    return 0
+
+
+def _named_run(parsed: argparse.Namespace) -> tuple[str, list[str]]:
+    named = [word for word in parsed.words if "=" not in word or Path(word).exists()]
+    if len(named) != 1:
+        text = "needs the folder of a run, or a checkpoint in it" if not named else "takes one run at a time"
+        raise refuse(parsed.verb, text, " ".join(named) if named else ..., f"leyden {parsed.verb} outputs/DAY/TIME")
+    return named[0], [word for word in parsed.words if word != named[0]]
+
+
+def _eval(parsed: argparse.Namespace) -> int:
+    from .rerun import opened
+
+    named, overrides = _named_run(parsed)
+    run = opened(named)
+    if overrides:
+        raise refuse(overrides[0], "a run is evaluated as it was trained, without overrides",
+                     remedy=f"leyden init_from={named} trainer.max_epochs=... for another one")  # fmt: skip
+    run.judged()
+    return _started(run.folder, "eval", run.checkpoint)
+
+
+def _resume(parsed: argparse.Namespace) -> int:
+    from .rerun import change, opened, read_changes, write_changes
+
+    named, overrides = _named_run(parsed)
+    changes = read_changes(overrides, parsed.config_dir)
+    run = opened(named, changes.given)
+    change(run, changes)
+    run.judged()
+    write_changes(run, changes)
+    return _started(run.folder, "resume", run.checkpoint)
+
+
+def _view(parsed: argparse.Namespace) -> int:
+    if len(parsed.words) > 1:
+        raise refuse("view", "takes one folder", " ".join(parsed.words), f"leyden view {parsed.words[0]}")
+    folder = Path(parsed.words[0] if parsed.words else "outputs")
+    if not folder.is_dir():
+        raise refuse("view", "there is no such folder", str(folder), "leyden view FOLDER of a run, a sweep or all runs")
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(folder), "--host", "localhost"]
+    port = ["--port", str(parsed.port)] if parsed.port is not None else []
+    sys.stdout.flush()
+    # In place of this process, so that whatever ends the command ends TensorBoard.
+    os.execv(sys.executable, [*command, *port])
+
+
+def _schema(parsed: argparse.Namespace) -> int:
+    from .editor_schema import editor_schema
+
+    return _print(json.dumps(editor_schema(parsed.words[0] if parsed.words else None), indent=2))

@@ -1,0 +1,312 @@
+"""YAML and overrides to one plain config. Hydra composes; what it says of a mistake is put into our words."""
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from hydra import version
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import CachingConfigRepository
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, OverrideType
+from hydra.errors import HydraException
+from hydra.plugins.config_source import ConfigSource
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf, flag_override, open_dict, read_write
+from omegaconf.errors import OmegaConfBaseException
+
+from .checks import check_classes, check_values
+from .config import Config
+from .errors import ConfigError, Problem, refuse
+from .hydra_errors import Situation, explained
+from .origin import Given, Origin
+from .run_folder import Claim, absolute, claim
+from .validation import validated
+
+MAIN = "pkg://leyden.conf"
+BUILT_GROUPS = ("dataset", "augment", "model", "task", "strategy", "optimizer", "schedule", "callbacks", "logger")
+"""Groups whose nodes are classes: a key below them may be a constructor argument that no YAML names."""
+
+
+class Loader(ConfigLoaderImpl):
+    """Hydra's loader with three liberties in overrides: `data=` for `dataset=`, `GROUP=null`, no `+` for arguments."""
+
+    def _parse_overrides_and_create_caching_repo(
+        self, config_name: str | None, overrides: list[str]
+    ) -> tuple[list[Override], CachingConfigRepository]:
+        spelled = [dataset_spelled(override) for override in overrides]
+        parsed, repository = super()._parse_overrides_and_create_caching_repo(config_name, spelled)
+        for override in parsed:
+            _liberate(override, repository)
+        return parsed, repository
+
+    def load_configuration(
+        self,
+        config_name: str | None,
+        overrides: list[str],
+        run_mode: RunMode,
+        from_shell: bool = True,
+        validate_sweep_overrides: bool = True,
+    ) -> DictConfig:
+        try:
+            return super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        except Exception as error:  # Hydra and OmegaConf answer some mistakes with AttributeError and the like.
+            raise explained(error, Situation(self, config_name, overrides)) from None
+
+    def files(self, config_name: str | None, overrides: list[str]) -> list[tuple[Path, str]]:
+        """The YAML files of a composition in the order in which they are merged, and the package of each."""
+        defaults = self.compute_defaults_list(config_name, overrides, RunMode.MULTIRUN).defaults
+        _, repository = self._parse_overrides_and_create_caching_repo(config_name, overrides)
+        named = [(d.config_path, d.package or "") for d in defaults if d.config_path]
+        found = [(yaml_file(repository.delegate, path), package) for path, package in named]
+        return [(file, package) for file, package in found if file is not None]
+
+
+def _liberate(override: Override, repository: CachingConfigRepository) -> None:
+    if override.type is not OverrideType.CHANGE:
+        return
+    if repository.group_exists(override.key_or_group):
+        if override.value() is None:
+            override.type = OverrideType.DEL
+    elif override.key_or_group.split(".")[0] in BUILT_GROUPS and "." in override.key_or_group:
+        override.type = OverrideType.FORCE_ADD
+
+
+def dataset_spelled(override: str) -> str:
+    """The override with `dataset` for `data`."""
+    return re.sub(r"^([+~]*)data(?=[=.@]|$)", r"\1dataset", override)
+
+
+def yaml_file(repository: Any, config_path: str) -> Path | None:
+    """The file behind a config path of Hydra; None for what is no file."""
+    source = repository._find_object_source(config_path, ObjectType.CONFIG)
+    name = ConfigSource._normalize_file_name(config_path)
+    if source is None or source.scheme() not in ("file", "pkg"):
+        return None
+    file = Path(source.path) / name if source.scheme() == "file" else resources.files(source.path).joinpath(name)
+    return Path(str(file))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A composed config that has passed every check."""
+
+    config: Config
+    values: dict[str, Any]
+    """Plain and resolved: what is frozen."""
+    composed: DictConfig
+    """As Hydra composed it, its own `hydra` node included."""
+
+    @property
+    def is_sweep(self) -> bool:
+        """Whether the YAML itself asks for a sweep."""
+        return self.composed.hydra.mode is RunMode.MULTIRUN
+
+
+class Composer:
+    """Composes and judges configs of one search path.
+
+    Args:
+        config_dir: the user's folder of YAML files, searched before ours.
+        config_name: the root file.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+
+    def __init__(self, config_dir: str | None = None, config_name: str | None = None):
+        version.setbase("1.3")
+        self.config_name = (config_name or "train").removesuffix(".yaml")
+        self.config_dir = absolute(config_dir) if config_dir else None
+        search_path = create_config_search_path(MAIN)
+        if self.config_dir is not None:
+            if not self.config_dir.is_dir():
+                raise refuse("--config-dir", "there is no such folder", config_dir, "--config-dir FOLDER")
+            search_path.prepend("command-line", f"file://{self.config_dir}", SearchPathQuery("main", None))
+        self.loader = Loader(search_path)
+        self.hydra = Hydra("leyden", self.loader)
+
+    @property
+    def python_path(self) -> list[str]:
+        """Folders in which a user's own classes are looked for."""
+        folders = [Path.cwd(), self.config_dir] if self.config_dir else [Path.cwd()]
+        return list(dict.fromkeys(map(str, folders)))
+
+    def composed(self, overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
+        """Hydra's composition, its own node included, known to the resolver `hydra:`."""
+        composed = self.loader.load_configuration(self.config_name, list(overrides), mode)
+        HydraConfig.instance().set_config(composed)
+        if mode is RunMode.RUN:
+            set_output_dir(composed, _run_dir(composed))
+        return composed
+
+    def run(self, overrides: Sequence[str]) -> Run:
+        """Compose, resolve and judge one run.
+
+        Raises:
+            ConfigError: with every mistake found, each with the place where it was made.
+        """
+        run = self.judged(self.composed(overrides), overrides)
+        self.judge_classes(run, overrides)
+        return run
+
+    def judged(self, composed: DictConfig, overrides: Sequence[str], context: str = "") -> Run:
+        """The run of a composition, if nothing is wrong with its values. `context` names it in the error."""
+        try:
+            values = frozen(without_hydra(composed), composed.hydra.runtime.choices, self.python_path)
+            config = validated(values)
+            check_values(config)
+        except ConfigError as error:
+            raise error.located(self.origin(overrides).where, context) from None
+        return Run(config, values, composed)
+
+    def judge_classes(self, run: Run, overrides: Sequence[str], context: str = "") -> None:
+        """Import the classes that a run names and hold its values against them."""
+        make_importable(run.config)
+        try:
+            check_classes(run.config)
+        except ConfigError as error:
+            raise error.located(self.origin(overrides).where, context) from None
+
+    def origin(self, overrides: Sequence[str]) -> Origin:
+        """Where each key of this composition was set."""
+        parsed, _ = self.loader._parse_overrides_and_create_caching_repo(self.config_name, list(overrides))
+        given = [Given(o.key_or_group, typed) for o, typed in zip(parsed, overrides, strict=True)]
+        origin = Origin(given)
+        for file, package in self.loader.files(self.config_name, list(overrides)):
+            origin.read(file, package)
+        return origin
+
+    def claim(self, run: Run, overrides: Sequence[str]) -> Claim:
+        """Make the run's folder, where hydra.run.dir says.
+
+        Raises:
+            ConfigError: it holds a run already, or cannot be written.
+        """
+        named = any(override.startswith("hydra.run.dir=") for override in overrides)
+        return claim(_run_dir(run.composed), named)
+
+    def frozen_in(self, run: Run, folder: Path) -> dict[str, Any]:
+        """The run's plain values, now that `hydra:runtime.output_dir` is known."""
+        set_output_dir(run.composed, folder)
+        return frozen(without_hydra(run.composed), run.composed.hydra.runtime.choices, self.python_path)
+
+    def write_dot_hydra(self, run: Run, folder: Path) -> None:
+        """config.yaml, hydra.yaml and overrides.yaml where users of Hydra look for them."""
+        if run.composed.hydra.output_subdir is None:
+            return
+        kept = folder / run.composed.hydra.output_subdir
+        kept.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(without_hydra(run.composed), kept / "config.yaml")
+        OmegaConf.save(OmegaConf.masked_copy(run.composed, "hydra"), kept / "hydra.yaml")
+        OmegaConf.save(run.composed.hydra.overrides.task, kept / "overrides.yaml")
+
+
+def set_output_dir(composed: DictConfig, folder: Path) -> None:
+    """Tell interpolations of `hydra:runtime.output_dir` where the run goes."""
+    with read_write(composed.hydra.runtime), open_dict(composed.hydra.runtime):
+        composed.hydra.runtime.output_dir = str(folder)
+    HydraConfig.instance().set_config(composed)
+
+
+def _run_dir(composed: DictConfig) -> Path:
+    try:
+        return absolute(str(composed.hydra.run.dir))
+    except OmegaConfBaseException as error:
+        raise refuse("hydra.run.dir", str(error).splitlines()[0], remedy="hydra.run.dir=FOLDER") from None
+
+
+def make_importable(config: Config) -> None:
+    """Append the config's folders to sys.path, as the workers will."""
+    sys.path += [folder for folder in config.python_path if folder not in sys.path]
+
+
+def without_hydra(composed: DictConfig) -> DictConfig:
+    """A copy of the composition that holds only the user's keys."""
+    user = deepcopy(composed)
+    with flag_override(user, ["struct", "readonly"], False):
+        if "hydra" in user:
+            del user["hydra"]
+    return user
+
+
+def plain(composed: DictConfig) -> dict[str, Any]:
+    """Resolved plain values.
+
+    Raises:
+        ConfigError: a mandatory value is missing, or an interpolation leads nowhere or in a circle.
+    """
+    try:
+        missing = sorted(OmegaConf.missing_keys(composed))
+        if missing:
+            raise ConfigError(*[_mandatory(key) for key in missing])
+        resolved = OmegaConf.to_container(composed, resolve=True)
+    except OmegaConfBaseException as error:
+        raise unresolved(error, composed) from None
+    assert isinstance(resolved, dict)
+    return {str(key): value for key, value in resolved.items()}
+
+
+def frozen(composed: DictConfig, choices: Mapping[str, Any], python_path: Sequence[str]) -> dict[str, Any]:
+    """The plain values of a run, from its composition without Hydra's own node.
+
+    Args:
+        composed: the user's keys.
+        choices: the file that each group takes.
+        python_path: folders for the user's own classes.
+    """
+    values = plain(composed)
+    for group in ("optimizer", "schedule"):
+        # train.yaml has keys for these that mean nothing where the group was chosen null.
+        if choices.get(group) is None and "_target_" not in (values.get(group) or {}):
+            values[group] = None
+    given = values.get("python_path", [])
+    if isinstance(given, list):
+        values["python_path"] = list(dict.fromkeys([*given, *python_path]))
+    return values
+
+
+def _mandatory(key: str) -> Problem:
+    return Problem(key, "must be given, there is no value for it yet (???)", remedy=f"{key}=VALUE")
+
+
+def unresolved(error: OmegaConfBaseException, composed: DictConfig) -> ConfigError:
+    """What to say of an interpolation that gives no value."""
+    key = re.sub(r"\[(\d+)\]", r".\1", str(error.full_key or ""))
+    first = str(error).splitlines()[0]
+    text = first[0].lower() + first[1:]
+    if "Recursive interpolation" in first:
+        text = "the interpolation leads back to itself"
+    elif first.startswith("Interpolation key"):
+        text = f"there is no key {first.split(chr(39))[1]!r} to take the value from"
+    return refuse(key, text, _raw(composed, key), f"{key}=VALUE")
+
+
+def _raw(composed: DictConfig, key: str) -> Any:
+    """The text of a value that cannot be resolved."""
+    node: Any = OmegaConf.to_container(composed, resolve=False)
+    for part in key.split("."):
+        node = node[int(part)] if isinstance(node, list) else node.get(part) if isinstance(node, dict) else ...
+    return node
+
+
+def parsed_overrides(overrides: Sequence[str]) -> list[Override]:
+    """Overrides by Hydra's grammar.
+
+    Raises:
+        ConfigError: one of them cannot be read.
+    """
+    try:
+        return OverridesParser.create().parse_overrides([dataset_spelled(override) for override in overrides])
+    except HydraException as error:
+        raise explained(error, Situation(Composer().loader, None, list(overrides))) from None

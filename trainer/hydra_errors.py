@@ -1,0 +1,262 @@
+"""What Hydra says of a mistake, put into key, value, what is allowed, where it was set, and remedy."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, ValueType
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from .errors import ConfigError, Problem, listed, nearest, refuse
+from .origin import shown
+from .validation import unknown_key
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What Hydra was asked to compose when it failed."""
+
+    loader: ConfigLoaderImpl
+    config_name: str | None
+    overrides: list[str]
+
+    def typed(self, key: str) -> str:
+        """The override that sets this key, as it was typed; empty if none does."""
+        sets_it = [o for o in self.overrides if re.sub(r"^[+~]+", "", o.split("=")[0]) in _spellings(key)]
+        return f"override '{sets_it[-1]}'" if sets_it else ""
+
+    def parsed(self) -> list[Override]:
+        return OverridesParser.create().parse_overrides(self.overrides)
+
+    def groups(self) -> list[str]:
+        """Names of the config groups."""
+        return self.loader.list_groups("")
+
+    def default_values(self) -> dict[str, Any]:
+        """The config without any override, for the names in it."""
+        composed = self.loader.load_configuration(self.config_name, [], RunMode.MULTIRUN)
+        values = OmegaConf.to_container(composed, resolve=False)
+        return {str(key): value for key, value in values.items() if key != "hydra"} if isinstance(values, dict) else {}
+
+
+def _spellings(key: str) -> tuple[str, ...]:
+    return (key, key.replace("dataset", "data", 1)) if key.startswith("dataset") else (key,)
+
+
+def explained(error: Exception, situation: Situation) -> ConfigError:
+    """The error that the user sees in place of Hydra's."""
+    if isinstance(error, ConfigError):
+        return error
+    if isinstance(error, OverrideParseException):
+        return _unreadable_override(error)
+    if isinstance(error, MissingConfigException):
+        return _missing_choice(error, situation)
+    if isinstance(error, yaml.MarkedYAMLError):
+        return _yaml_syntax(error)
+    for pattern, explain in _BY_TEXT.items():
+        match = re.search(pattern, str(error), re.DOTALL)
+        if match:
+            return explain(match, situation)
+    return _other(error, situation)
+
+
+def _unreadable_override(error: OverrideParseException) -> ConfigError:
+    typed = error.override
+    key, equals, value = typed.partition("=")
+    if not equals:
+        return refuse(typed, "is neither a verb nor key=value", remedy=f"{typed}=VALUE")
+    if not re.fullmatch(r"[+~]*[\w./@:$-]+", key):
+        return refuse(typed, f"the part before = is no key: {key!r}", remedy="key=VALUE, without spaces")
+    quoted = value.replace("'", "\\'")
+    text = "the value cannot be read: brackets must match, and text with any of = ~ { } ( ) , or quotes must be quoted"
+    return refuse(key.lstrip("+"), text, value, f"\"{key}='{quoted}'\"", f"override '{typed}'")
+
+
+def _missing_choice(error: MissingConfigException, situation: Situation) -> ConfigError:
+    path = error.missing_cfg_file or ""
+    group, _, name = path.rpartition("/")
+    if not group:
+        return _missing_root(name, situation)
+    options = list(error.options or situation.loader.get_group_options(group))
+    if not options:
+        return refuse(group, f"there is no config group {group!r}", name, where=_choice_place(group, name, situation))
+    where = _choice_place(group, name, situation)
+    problem = _no_such_choice(group, name, options, where).problems[0]
+    if "[" in where:
+        meant = problem.remedy.partition("=")[2]
+        problem = replace(problem, remedy=where.removeprefix("override ").replace(name, meant))
+    return ConfigError(problem)
+
+
+def _no_such_choice(group: str, name: str, options: list[str], where: str) -> ConfigError:
+    close = nearest(name, options)
+    meant = f"; did you mean {close}?" if close else ""
+    text = f"there is no such choice{meant}\n{group} can be {listed(options)}"
+    return refuse(group, text, name, f"{group}={close or options[0]}", where)
+
+
+def _missing_root(name: str, situation: Situation) -> ConfigError:
+    options = situation.loader.get_group_options("")
+    close = nearest(name, options) or options[0]
+    return refuse("--config-name", f"there is no {name}.yaml to start from", name, f"--config-name {close}")
+
+
+def _choice_place(group: str, name: str, situation: Situation) -> str:
+    """The override or the line of a defaults list that makes a choice."""
+    for override in reversed(situation.parsed()):
+        if override.key_or_group in _spellings(group) and name in _names(override.value()):
+            return f"override '{override.input_line}'"
+    roots = [f"{o.key_or_group}/{n}" for o in situation.parsed() for n in _names(o.value())]
+    for config_path in [*roots, situation.config_name or ""]:
+        place = _line_of_choice(config_path, group, name, situation)
+        if place:
+            return place
+    return ""
+
+
+def _names(value: Any) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
+
+
+def _line_of_choice(config_path: str, group: str, name: str, situation: Situation) -> str:
+    from .compose import yaml_file
+
+    file = yaml_file(situation.loader.repository, config_path)
+    root = yaml.compose(file.read_text(), Loader=yaml.SafeLoader) if file else None
+    if file is None or not isinstance(root, yaml.MappingNode):
+        return ""
+    for key, items in root.value:
+        for item in items.value if key.value == "defaults" and isinstance(items, yaml.SequenceNode) else []:
+            for chosen, value in item.value if isinstance(item, yaml.MappingNode) else []:
+                same_group = chosen.value.split()[-1].split("@")[0].lstrip("/") == group
+                if same_group and name in _scalars(value):
+                    return f"{shown(file)}:{chosen.start_mark.line + 1}"
+    return ""
+
+
+def _scalars(node: yaml.Node) -> Iterable[str]:
+    return [item.value for item in node.value] if isinstance(node, yaml.SequenceNode) else [node.value]
+
+
+def _yaml_syntax(error: yaml.MarkedYAMLError) -> ConfigError:
+    mark = error.problem_mark or error.context_mark
+    where = f"{shown(Path(mark.name))}:{mark.line + 1}" if mark else ""
+    said = " ".join(part for part in (error.context, error.problem) if part)
+    key = Path(mark.name).name if mark else "a YAML file"
+    remedy = "check the indentation, colons and brackets there"
+    return refuse(key, f"is no valid YAML: {said}", where=where, remedy=remedy)
+
+
+def _unknown(match: re.Match[str], situation: Situation) -> ConfigError:
+    key = match[1]
+    typed = next((o for o in situation.parsed() if o.get_key_element().lstrip("+") in _spellings(key)), None)
+    value = typed.value() if typed is not None else ...
+    where = situation.typed(key)
+    parent = key.rpartition(".")[0]
+    if key in situation.groups():
+        return _no_such_choice(key, str(value), situation.loader.get_group_options(key), where)
+    if "/" in key or "@" in key:
+        return _unknown_group(key, value, situation)
+    if key.startswith("hydra."):
+        return ConfigError(_unknown_of_hydra(key, parent, value, situation, where))
+    return ConfigError(unknown_key(key, value, situation.default_values())).located(lambda _: where)
+
+
+def _unknown_group(key: str, value: Any, situation: Situation) -> ConfigError:
+    group = key.split("@")[0]
+    close = nearest(group, situation.groups())
+    text = "there is no such config group" + (f"; did you mean {close}?" if close else "")
+    return refuse(key, f"{text}\nthe groups are {listed(situation.groups())}", value, where=situation.typed(key))
+
+
+def _unknown_of_hydra(key: str, parent: str, value: Any, situation: Situation, where: str) -> Problem:
+    plain = situation.loader.load_configuration(situation.config_name, [], RunMode.RUN)
+    node = OmegaConf.select(plain, parent, throw_on_missing=False)
+    names = [str(name) for name in node] if OmegaConf.is_dict(node) else []
+    close = nearest(key.rpartition(".")[2], names)
+    hint = f"did you mean {parent}.{close}?" if close else f"{parent} has {listed(names) or 'no keys'}"
+    return Problem(key, f"there is no such key; {hint}", value, f"{parent}.{close}={value}" if close else "", where)
+
+
+def _several_values(match: re.Match[str], situation: Situation) -> ConfigError:
+    typed = match[1]
+    key, _, value = typed.partition("=")
+    parsed = next(o for o in situation.parsed() if o.is_sweep_override())
+    remedy = f"leyden -m {typed}"
+    if parsed.value_type is ValueType.SIMPLE_CHOICE_SWEEP:
+        remedy = f"'{key}=[{value}]' for a list, leyden -m {typed} for a sweep"
+    return refuse(key, "several values are a sweep, which needs -m", value, remedy, f"override '{typed}'")
+
+
+def _group_value(match: re.Match[str], situation: Situation) -> ConfigError:
+    for override in situation.parsed():
+        group, value = override.key_or_group, override.value()
+        group = "dataset" if group == "data" else group
+        if group in situation.groups() and not isinstance(value, str | list | dict) and value is not None:
+            options = situation.loader.get_group_options(group)
+            return _no_such_choice(group, str(value), options, f"override '{override.input_line}'")
+    return refuse("defaults", match[0])
+
+
+def _already_there(match: re.Match[str], situation: Situation) -> ConfigError:
+    key = match[1]
+    where = situation.typed(key)
+    typed = where.removeprefix("override '+").removesuffix("'")
+    return refuse(key, "is there already; + is only for new arguments", remedy=typed, where=where)
+
+
+def _not_there(match: re.Match[str], situation: Situation) -> ConfigError:
+    key = match[1]
+    problem = unknown_key(key)
+    return refuse(key, f"cannot be taken away with ~: {problem.text}", where=situation.typed(key))
+
+
+def _bad_override_value(match: re.Match[str], situation: Situation) -> ConfigError:
+    key, _, value = match[1].partition("=")
+    return refuse(key.lstrip("+"), "the value cannot be put there", value, where=f"override '{match[1]}'")
+
+
+def _must_choose(match: re.Match[str], situation: Situation) -> ConfigError:
+    group = match[1]
+    options = situation.loader.get_group_options(group.split("@")[0])
+    return refuse(group, f"must be chosen; it can be {listed(options)}", remedy=f"{group}={options[0]}")
+
+
+def _not_in_defaults(match: re.Match[str], situation: Situation) -> ConfigError:
+    inside, key, meant = match[1], match[2], match[3]
+    where = f"the defaults list of {inside}.yaml" if inside else situation.typed(key)
+    if key.split("@")[0] not in situation.groups():
+        return _unknown_group(key, ..., situation).located(lambda _: where)
+    text = "this group is not part of the config" + (f"; did you mean {meant}?" if meant else "")
+    return refuse(key, text, remedy=f"{meant}=NAME" if meant else f"+{key}=NAME", where=where)
+
+
+_BY_TEXT = {
+    r"Could not override '([^']+)'\.\nTo append to your config": _unknown,
+    r"(?:In '([^']+)': )?Could not override '([^']+)'\.(?:\nDid you mean to override ([^\n]+)\?)?": _not_in_defaults,
+    r"Ambiguous value for argument '([^\n]+)'": _several_values,
+    r"Sweep parameters '([^\n]+)' requires": _several_values,
+    r"Config group override must be a string": _group_value,
+    r"An item is already at '([^']+)'": _already_there,
+    r"Could not delete from config\. '([^']+)' does not exist": _not_there,
+    r"Could not delete '([^']+)'": _not_there,
+    r"Error merging override (.+)": _bad_override_value,
+    r"You must specify '([^']+)'": _must_choose,
+}
+
+
+def _other(error: Exception, situation: Situation) -> ConfigError:
+    """Hydra's own words, the cause's where it has none."""
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else None
+    said = str(error).strip() or str(cause or type(error).__name__)
+    text = "\n".join(line for line in said.splitlines() if not re.match(r"\s*(full_key|object_type|reference)", line))
+    kind = "" if isinstance(error, HydraException) else f"{type(error).__name__}: "
+    return refuse(situation.config_name or "config", f"{kind}{text}")

@@ -1,0 +1,69 @@
+"""Where each key of a config was set: file and line of a YAML, or the override."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+
+class Given(NamedTuple):
+    """An override of the command line: the key it sets, and as it was typed."""
+
+    key: str
+    typed: str
+
+
+class Origin:
+    """Answers where a key was set. Built only to explain an error."""
+
+    def __init__(self, overrides: Iterable[Given]):
+        self._overrides = list(overrides)
+        self._lines: dict[str, str] = {}
+
+    def read(self, file: Path, package: str = "") -> None:
+        """Note the line of every key of a YAML file; files read later win, as they do when composing."""
+        try:
+            root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        except (OSError, yaml.YAMLError):
+            return
+        if root is not None:
+            self._note(root, shown(file), package)
+
+    def _note(self, node: yaml.Node, file: str, key: str) -> None:
+        if key:
+            self._lines.setdefault(key, f"{file}:{node.start_mark.line + 1}")
+        if isinstance(node, yaml.MappingNode):
+            for name, value in node.value:
+                child = f"{key}.{name.value}" if key else str(name.value)
+                self._lines[child] = f"{file}:{name.start_mark.line + 1}"
+                self._note(value, file, child)
+        elif isinstance(node, yaml.SequenceNode):
+            for index, value in enumerate(node.value):
+                self._lines[f"{key}.{index}"] = f"{file}:{value.start_mark.line + 1}"
+                self._note(value, file, f"{key}.{index}")
+
+    def where(self, key: str) -> str:
+        """The override or the line that set this key, or the nearest node above it."""
+        parts = key.split(".")
+        for depth in range(len(parts), 0, -1):
+            found = self._at(".".join(parts[:depth]))
+            if found:
+                return found
+        return ""
+
+    def _at(self, key: str) -> str:
+        # An override inside a node explains the node only where no file set the node itself.
+        for given in reversed(self._overrides):
+            if given.key == key:
+                return f"override '{given.typed}'"
+        if key in self._lines:
+            return self._lines[key]
+        inside = [given for given in self._overrides if given.key.startswith(f"{key}.")]
+        return f"override '{inside[-1].typed}'" if inside else ""
+
+
+def shown(file: Path) -> str:
+    """A path as short as it can be read from the current folder."""
+    absolute = file.absolute()
+    return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)

@@ -1,0 +1,160 @@
+"""`leyden eval` and `leyden resume`: a frozen run, and what resuming may change in it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .checks import check_classes, check_values
+from .config import Config, frozen_values
+from .errors import ConfigError, Problem, nearest, refuse
+from .origin import Given, Origin
+from .run_folder import FROZEN, run_and_checkpoint, write_whole
+from .validation import unknown_key, validated
+
+CHANGES = "resume.yaml"
+RESUMABLE = (
+    "trainer.max_epochs",
+    "trainer.max_steps",
+    "trainer.limit_train_batches",
+    "trainer.limit_val_batches",
+    "trainer.limit_test_batches",
+    "trainer.log_every_n_steps",
+    "trainer.check_val_every_n_epoch",
+    "trainer.enable_progress_bar",
+)
+"""Keys besides topology and strategy that a resumed run may change: none of them changes what was learned so far."""
+
+
+@dataclass
+class FrozenRun:
+    """A run folder, and the checkpoint in it that was named."""
+
+    folder: Path
+    checkpoint: Path | None
+    values: dict[str, Any]
+    origin: Origin
+
+    def judged(self) -> Config:
+        """The config, if it can run on this machine.
+
+        Raises:
+            ConfigError: it cannot.
+        """
+        from .compose import make_importable
+
+        try:
+            config = validated(self.values)
+            make_importable(config)
+            check_values(config, resumed=True)
+            check_classes(config)
+        except ConfigError as error:
+            raise error.located(self.origin.where) from None
+        return config
+
+
+@dataclass
+class Changes:
+    """What `leyden resume RUN key=value` asks for."""
+
+    dotted: dict[str, Any] = field(default_factory=dict)
+    given: list[Given] = field(default_factory=list)
+
+
+def opened(named: str, given: Sequence[Given] = ()) -> FrozenRun:
+    """The run that a user names by its folder or by a checkpoint.
+
+    Raises:
+        ConfigError: there is none, or its config cannot be read.
+    """
+    folder, checkpoint = run_and_checkpoint(named)
+    try:
+        values = frozen_values(folder)
+        if not isinstance(values, dict):
+            raise ValueError("it holds no keys")
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
+        said = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise refuse("RUN", f"its {FROZEN} or {CHANGES} cannot be read: {said}", named) from None
+    origin = Origin(given)
+    origin.read(folder / FROZEN)
+    return FrozenRun(folder, checkpoint, values, origin)
+
+
+def change(run: FrozenRun, changes: Changes) -> None:
+    """Apply changes to a run's values, in memory."""
+    for key, value in changes.dotted.items():
+        *parents, last = key.split(".")
+        node = run.values
+        for depth, parent in enumerate(parents, 1):
+            node = node.get(parent)
+            if not isinstance(node, dict):
+                raise refuse(".".join(parents[:depth]), "holds no keys in this run")
+        if last not in node and not key.startswith("strategy."):
+            raise ConfigError(unknown_key(key, value, run.values)).located(run.origin.where)
+        node[last] = value
+
+
+def write_changes(run: FrozenRun, changes: Changes) -> None:
+    """Note beside the frozen config what this resume changes."""
+    if not changes.dotted:
+        return
+    file = run.folder / CHANGES
+    before = yaml.safe_load(file.read_text()) if file.exists() else []
+    now = datetime.now().astimezone().isoformat(timespec="seconds")
+    items = [*(before or []), {"at": now, "changed": changes.dotted}]
+    write_whole(file, yaml.safe_dump(items, sort_keys=False, allow_unicode=True))
+
+
+def read_changes(overrides: Sequence[str], config_dir: str | None = None) -> Changes:
+    """The changes that overrides ask for.
+
+    Raises:
+        ConfigError: one of them may not be changed, or cannot be read.
+    """
+    from .compose import parsed_overrides
+
+    parsed = parsed_overrides(overrides)
+    changes = Changes(given=[Given(o.key_or_group, typed) for o, typed in zip(parsed, overrides, strict=True)])
+    named = {override.key_or_group for override in parsed} & {"topology", "strategy"}
+    composed_anew: list[str] = []
+    for override, typed in zip(parsed, overrides, strict=True):
+        key = override.key_or_group
+        _refuse_unchangeable(override, typed, named)
+        if key.split(".")[0] in named:
+            composed_anew.append(typed)
+        else:
+            changes.dotted[key] = override.value()
+    if composed_anew:
+        changes.dotted.update(_chosen_nodes(sorted(named), composed_anew, config_dir))
+    return changes
+
+
+def _refuse_unchangeable(override: Any, typed: str, named: set[str]) -> None:
+    key, value = override.key_or_group, typed.partition("=")[2]
+    if override.is_sweep_override() or override.is_delete():
+        raise refuse(key, "a run is resumed with one value for each key", value, where=f"override '{typed}'")
+    if key.startswith("strategy.") and "strategy" not in named:
+        raise refuse(key, "the strategy changes only where it is named", value, f"strategy=NAME {typed}")
+    if key.split(".")[0] not in ("topology", "strategy") and key not in RESUMABLE:
+        raise ConfigError(_not_changeable(key, value, typed))
+
+
+def _chosen_nodes(groups: Sequence[str], overrides: list[str], config_dir: str | None) -> dict[str, Any]:
+    from .compose import Composer, plain, without_hydra
+
+    chosen = without_hydra(Composer(config_dir).composed(overrides))
+    return {group: plain(chosen[group]) for group in groups}
+
+
+def _not_changeable(key: str, value: Any, typed: str) -> Problem:
+    close = nearest(key, RESUMABLE)
+    meant = f"; did you mean {close}?" if close else ""
+    text = (
+        f"is part of what the run is and stays as it was frozen{meant}\n"
+        "resume changes trainer limits (max_epochs, max_steps, limit_*), topology and, where named, strategy"
+    )
+    remedy = f"{close}={value}" if close else f"a new run: leyden init_from=RUN {typed}"
+    return Problem(key, text, value, remedy, f"override '{typed}'")

@@ -1,0 +1,291 @@
+"""Sweeps: Hydra's sweeper and launcher, every trial judged before the first folder is made, each in its own process."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus, filter_overrides
+from hydra.errors import HydraException
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, RunMode, TaskFunction
+from omegaconf import DictConfig, OmegaConf, open_dict, read_write
+
+from .compose import Composer, Run, frozen, set_output_dir
+from .errors import ConfigError, refuse
+from .origin import shown
+from .run_folder import SWEEP, absolute, claim, freeze, refuse_taken
+
+STOPPED = (75, 130, 143)
+"""Exit codes of a trial that was told to stop; the sweep stops with it."""
+
+_QUIET = ["hydra/hydra_logging=none", "hydra/job_logging=none"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A row of the table at the end."""
+
+    number: int
+    overrides: Sequence[str]
+    code: int
+    metric: float
+
+
+@dataclass(frozen=True)
+class RunTrial:
+    """The task function that Hydra's launchers call: freezes one trial and runs it in a process of its own."""
+
+    python_path: list[str]
+
+    def __call__(self, config: DictConfig) -> tuple[int, float]:
+        """Exit code and metric."""
+        hydra = HydraConfig.get()
+        folder = Path(hydra.runtime.output_dir)
+        values = frozen(config, hydra.runtime.choices, self.python_path)
+        print(f"\ntrial {hydra.job.num}: {' '.join(hydra.overrides.task)}\nrun folder: {shown(folder)}", flush=True)
+        freeze(folder, values)
+        code = run_process(folder)
+        if code in STOPPED:
+            raise SystemExit(code)
+        return code, monitored(folder, values)
+
+
+class JudgedLauncher(Launcher):
+    """A launcher of Hydra's that starts nothing before every trial is known to be right."""
+
+    def __init__(self, launcher: Launcher, sweep: "Sweep"):
+        self._launcher = launcher
+        self._sweep = sweep
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """The wrapped launcher is set up already."""
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        self._sweep.judge(job_overrides, initial_job_idx)
+        self._sweep.make_folder()
+        results = self._launcher.launch(job_overrides, initial_job_idx)
+        for number, (overrides, result) in enumerate(zip(job_overrides, results, strict=True), initial_job_idx):
+            self._sweep.note(number, overrides, result)
+        return results
+
+
+class Sweep:
+    """One multirun from its overrides to its table.
+
+    Args:
+        composer: composes the trials.
+        overrides: what the user typed, with several values for some keys.
+    """
+
+    def __init__(self, composer: Composer, overrides: Sequence[str]):
+        self.trials: list[Trial] = []
+        self.folder: Path | None = None
+        self.metric_name = "val/acc"
+        self._composer = composer
+        self._overrides = list(overrides)
+        self._master = composer.composed([*_QUIET, *overrides], RunMode.MULTIRUN)
+        OmegaConf.set_readonly(self._master.hydra, False)
+        # Sweepers write into their folder before they know their trials; it gets its place when all are judged.
+        self._wanted = absolute(str(self._master.hydra.sweep.dir))
+        self._judged: set[int] = set()
+        self._sweeper: Any = None
+
+    def run(self) -> int:
+        """Run all trials. Returns 0, 1 where one failed, or the code of a trial that was told to stop.
+
+        Raises:
+            ConfigError: a trial would not start; nothing was made.
+        """
+        with tempfile.TemporaryDirectory(prefix="leyden-") as waiting, _sigterm_as_exit():
+            self._master.hydra.sweep.dir = waiting
+            try:
+                self._sweep()
+            except KeyboardInterrupt:
+                return 130
+            except SystemExit as stop:
+                return int(stop.code or 0)
+            except HydraException as error:
+                raise refuse("-m", str(error)) from None
+        self._print_table()
+        return 1 if any(trial.code for trial in self.trials) else 0
+
+    def _sweep(self) -> None:
+        context = HydraContext(config_loader=self._composer.loader, callbacks=Callbacks(self._master))
+        task = RunTrial(self._composer.python_path)
+        with _launchers_wrapped(self):
+            self._sweeper = Plugins.instance().instantiate_sweeper(
+                config=self._master, hydra_context=context, task_function=task
+            )
+        # Judging composes each trial too.
+        self._sweeper.validate_batch_is_legal = lambda batch: None
+        context.callbacks.on_multirun_start(config=self._master, config_name=self._composer.config_name)
+        self._sweeper.sweep(arguments=list(self._master.hydra.overrides.task))
+        context.callbacks.on_multirun_end(config=self._master, config_name=self._composer.config_name)
+
+    def judge(self, batch: Sequence[Sequence[str]], first: int) -> None:
+        """Check every trial of a batch, of the whole sweep where the sweeper knows it."""
+        if isinstance(self._sweeper, BasicSweeper) and self._sweeper.overrides is not None:
+            batch, first = [trial for some in self._sweeper.overrides for trial in some], 0
+        new = {number: list(o) for number, o in enumerate(batch, first) if number not in self._judged}
+        folders: dict[str, int] = {}
+        runs = {number: self._judge_values(number, overrides, folders) for number, overrides in new.items()}
+        for number, overrides in new.items():
+            self._composer.judge_classes(runs[number], overrides, _called(number, overrides))
+        self._judged.update(new)
+
+    def _judge_values(self, number: int, overrides: list[str], folders: dict[str, int]) -> Run:
+        """The run of one trial. `folders`: those of the trials before it, which it must not share."""
+        composed, subfolder = self._composed(number, overrides)
+        run = self._composer.judged(composed, overrides, _called(number, overrides))
+        monitor = run.config.callbacks.get("checkpoint")
+        self.metric_name = (monitor.arguments.get("monitor") if monitor else None) or self.metric_name
+        if subfolder in folders:
+            text = f"trials {folders[subfolder]} and {number} would share a folder"
+            raise refuse("hydra.sweep.subdir", text, subfolder, "hydra.sweep.subdir='${hydra.job.num}'")
+        folders[subfolder] = number
+        if self._named_by_user():
+            refuse_taken(self._place / subfolder, "hydra.sweep.dir")
+        return run
+
+    def _composed(self, number: int, overrides: list[str]) -> tuple[DictConfig, str]:
+        """The composition of one trial, and its folder below the sweep's."""
+        try:
+            composed = self._composer.loader.load_sweep_config(self._master, overrides)
+        except ConfigError as error:
+            raise error.located(lambda key: "", _called(number, overrides)) from None
+        with read_write(composed), open_dict(composed):
+            composed.hydra.job.num = composed.hydra.job.id = number
+        HydraConfig.instance().set_config(composed)
+        subfolder = str(composed.hydra.sweep.subdir)
+        set_output_dir(composed, self._place / subfolder)
+        return composed, subfolder
+
+    @property
+    def _place(self) -> Path:
+        return self.folder or self._wanted
+
+    def _named_by_user(self) -> bool:
+        return any(override.startswith("hydra.sweep.dir=") for override in self._overrides)
+
+    def make_folder(self) -> None:
+        """Make the sweep's folder, once."""
+        if self.folder is None:
+            self.folder = self._claimed()
+            self._master.hydra.sweep.dir = str(self.folder)
+            quoted = str(self.folder).replace("'", "\\'")
+            self._master.hydra.overrides.hydra.append(f"hydra.sweep.dir='{quoted}'")
+            OmegaConf.save(self._master, self.folder / SWEEP)
+            print(f"sweep folder: {shown(self.folder)}")
+
+    def _claimed(self) -> Path:
+        if self._named_by_user() and self._wanted.is_dir():
+            return self._wanted
+        return claim(self._wanted, self._named_by_user(), "hydra.sweep.dir").folder
+
+    def note(self, number: int, overrides: Sequence[str], result: JobReturn) -> None:
+        """Keep what came of a trial, and give the sweeper its metric: a failed one must not end the others."""
+        code, metric = 1, math.nan
+        if result.status is JobStatus.COMPLETED:
+            code, metric = result.return_value
+        else:
+            print(f"trial {number}: {result._return_value}", file=sys.stderr)
+        result.status, result.return_value = JobStatus.COMPLETED, metric
+        self.trials.append(Trial(number, filter_overrides(overrides), code, metric))
+
+    def _print_table(self) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        table = Table("trial", "overrides", "status", self.metric_name, title=f"sweep: {shown(self._place)}")
+        for trial in self.trials:
+            metric = "" if math.isnan(trial.metric) else f"{trial.metric:.5g}"
+            status = {0: "done", 2: "refused"}.get(trial.code, "failed")
+            table.add_row(str(trial.number), " ".join(self._of_its_own(trial)), status, metric)
+        Console(soft_wrap=True).print(table)
+
+    def _of_its_own(self, trial: Trial) -> list[str]:
+        """The overrides that not every trial has."""
+        shared = set.intersection(*(set(other.overrides) for other in self.trials)) if len(self.trials) > 1 else set()
+        return [override for override in trial.overrides if override not in shared]
+
+
+def _called(number: int, overrides: Sequence[str]) -> str:
+    return f"trial {number} ({' '.join(filter_overrides(overrides))})"
+
+
+def run_process(folder: Path) -> int:
+    """Run a frozen config in a process of its own that gets our signals, once each. Returns its exit code."""
+    # A group of its own: Ctrl-C reaches it through us alone, and a second SIGINT would kill it while it saves.
+    command = [sys.executable, "-m", "leyden.trainer.trial", str(folder), str(os.getpid())]
+    process = subprocess.Popen(command, process_group=0)
+    received: list[int] = []
+
+    def forward(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        process.send_signal(number)
+
+    with _handled(forward, signal.SIGINT, signal.SIGTERM):
+        code = process.wait()
+    if received and code not in (75, 0):
+        return 130 if received[0] == signal.SIGINT else 143
+    return code if code >= 0 else 128 - code
+
+
+def monitored(folder: Path, values: dict[str, Any]) -> float:
+    """The metric by which checkpoints are kept, at the end of a run; nan where there is none."""
+    checkpoint = values.get("callbacks", {}).get("checkpoint") or {}
+    try:
+        metrics = json.loads((folder / "summary.json").read_text())["metrics"]
+        return float(metrics[checkpoint.get("monitor") or "val/acc"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return math.nan
+
+
+@contextmanager
+def _launchers_wrapped(sweep: Sweep) -> Iterator[None]:
+    """Sweepers get their launcher from Hydra's registry of plugins, each in its own way; the registry wraps it."""
+    plugins: Any = Plugins.instance()
+    plugins.instantiate_launcher = lambda **arguments: JudgedLauncher(
+        Plugins.instantiate_launcher(plugins, **arguments), sweep
+    )
+    try:
+        yield
+    finally:
+        del plugins.instantiate_launcher
+
+
+@contextmanager
+def _handled(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    kept = {number: signal.signal(number, handler) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, before in kept.items():
+            signal.signal(number, before)
+
+
+def _sigterm_as_exit() -> Any:
+    """Between two trials SIGTERM ends the sweep in order."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(143)
+
+    return _handled(leave, signal.SIGTERM)

@@ -1,0 +1,173 @@
+"""Plain values against the schema, and pydantic's complaints in words of the command line."""
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from .config import Config, Target
+from .errors import ConfigError, Problem, listed, nearest
+
+ELSEWHERE = {
+    "devices": "topology.devices_per_node",
+    "gpus": "topology.devices_per_node",
+    "num_nodes": "topology.nodes",
+    "accelerator": "topology.device.kind",
+}
+"""Names that Lightning's users know, and our key for each."""
+
+LIGHTNING_TRAINER = {**{f"trainer.{name}": key for name, key in ELSEWHERE.items()}, "trainer.strategy": "strategy"}
+
+NO_IMPORT_PATH = "must be an import path, such as package.module.Class"
+
+KINDS = {
+    "int_type": "must be a whole number",
+    "int_from_float": "must be a whole number",
+    "float_type": "must be a number",
+    "bool_type": "must be true or false",
+    "string_type": "must be text",
+    "list_type": "must be a list, such as [a,b]",
+    "dict_type": "must hold keys and values",
+    "model_type": "must hold keys and values",
+    "model_attributes_type": "must hold keys and values",
+    "string_pattern_mismatch": NO_IMPORT_PATH,
+    "finite_number": "must be a finite number",
+}
+
+
+def validated(values: Mapping[str, Any]) -> Config:
+    """The config, if all keys are known and all values are of their type and in their range.
+
+    Raises:
+        ConfigError: they are not; it lists every mistake.
+    """
+    try:
+        return Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError(*_problems(error, values)) from None
+
+
+def unknown_key(key: str, value: Any = ..., known: Mapping[str, Any] | None = None) -> Problem:
+    """What to say of a key that nothing reads. `known`: composed values, which hold keys that the schema does not."""
+    ours = LIGHTNING_TRAINER.get(key) or ELSEWHERE.get(key)
+    if ours:
+        example = "strategy=ddp" if ours == "strategy" else f"{ours}={'cpu' if ours.endswith('kind') else 2}"
+        return Problem(key, f"is called {ours} here", value, remedy=example)
+    every = sorted(k for k in {*schema_keys(), *_dotted(known or {})} if not f"{k}.".startswith(f"{key}."))
+    parent, _, name = key.rpartition(".")
+    siblings = [other.rpartition(".")[2] for other in every if other.rpartition(".")[0] == parent]
+    meant = _meant(key, name, parent, siblings, every)
+    text = f"there is no such key; did you mean {meant}?" if meant else "there is no such key"
+    if siblings and not meant:
+        text += f"; {parent or 'the top level'} has {listed(siblings)}"
+    text += "\n+key=value adds an argument of a constructor (model, dataset, ...), nothing else"
+    return Problem(key, text, value, remedy=_assignment(meant, value) if meant else "")
+
+
+@cache
+def schema_keys() -> tuple[str, ...]:
+    """Every dotted key that the schema names."""
+    return tuple(_schema_keys(Config, ""))
+
+
+def _schema_keys(model: type[BaseModel], prefix: str) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        nested = _model_in(field.annotation)
+        if nested and nested is not Target:
+            yield from (key for key in _schema_keys(nested, f"{prefix}{name}.") if "target" not in key)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    choices = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return next((c for c in choices if isinstance(c, type) and issubclass(c, BaseModel)), None)
+
+
+def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    for name, value in values.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{prefix}{name}.")
+
+
+def _meant(key: str, name: str, parent: str, siblings: list[str], every: list[str]) -> str | None:
+    close = nearest(name, siblings)
+    if close:
+        return f"{parent}.{close}" if parent else close
+    same_name = [other for other in every if other.rpartition(".")[2] == name]
+    if same_name:
+        return same_name[0]
+    by_last = {other.rpartition(".")[2]: other for other in reversed(every)}
+    close = nearest(name, by_last)
+    return by_last[close] if close else None
+
+
+def _assignment(key: str, value: Any) -> str:
+    return f"{key}=..." if value is ... or isinstance(value, dict | list) else f"{key}={value}"
+
+
+def _problems(error: ValidationError, values: Mapping[str, Any]) -> Iterator[Problem]:
+    by_key: dict[str, list[Any]] = {}
+    for detail in error.errors(include_url=False):
+        by_key.setdefault(_key(detail["loc"], values), []).append(detail)
+    for key, details in by_key.items():
+        yield _problem(key, details, values)
+
+
+def _key(location: tuple[int | str, ...], values: Mapping[str, Any]) -> str:
+    """The dotted key of a location, without the names of a union's members that pydantic adds."""
+    parts: list[str] = []
+    node: Any = values
+    for index, part in enumerate(location):
+        if isinstance(node, Mapping) and isinstance(part, str) and (part in node or index == len(location) - 1):
+            node = node.get(part)
+        elif isinstance(node, list) and isinstance(part, int):
+            node = node[part]
+        else:
+            break
+        parts.append(str(part))
+    return ".".join(parts)
+
+
+def _problem(key: str, details: list[Any], values: Mapping[str, Any]) -> Problem:
+    first = details[0]
+    if first["type"] == "extra_forbidden":
+        return unknown_key(key, first["input"], values)
+    if first["type"] == "missing":
+        return _missing(key)
+    allowed = list(dict.fromkeys(_allowed(detail) for detail in details))
+    text = ", or ".join(allowed).replace(", or must be", ", or")
+    remedy = ""
+    if first["type"] == "literal_error":
+        close = nearest(str(first["input"]), [choice.strip("' ") for choice in _choices(first)])
+        text += f"; did you mean {close}?" if close else ""
+        remedy = f"{key}={close}" if close else ""
+    return Problem(key, text, first["input"], remedy)
+
+
+def _missing(key: str) -> Problem:
+    parent, _, name = key.rpartition(".")
+    if name == "_target_":
+        group = parent.split(".")[0]
+        return Problem(parent, f"has no _target_, so there is no class to build: choose one with {group}=NAME")
+    return Problem(key, "is missing", remedy=f"{key}=...")
+
+
+def _allowed(detail: Any) -> str:
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind in KINDS:
+        return KINDS[kind]
+    bounds = {"greater_than_equal": ("ge", "at least"), "greater_than": ("gt", "greater than"),
+              "less_than_equal": ("le", "at most"), "less_than": ("lt", "less than")}  # fmt: skip
+    if kind in bounds:
+        name, words = bounds[kind]
+        return f"must be {words} {context[name]}"
+    if kind == "literal_error":
+        return f"must be one of {', '.join(_choices(detail))}"
+    return str(detail["msg"])
+
+
+def _choices(detail: Any) -> list[str]:
+    return detail["ctx"]["expected"].replace("'", "").replace(" or ", ", ").split(", ")
