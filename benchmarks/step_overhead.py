@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -122,16 +123,12 @@ def bare_fabric(timer: Timer, folder: Path) -> None:
     from lightning.fabric import Fabric
 
     fabric = Fabric(accelerator="cpu", devices=1)
-    net, optimizer = fabric.setup(nn.Linear(INPUTS, CLASSES), torch.optim.SGD(_parameters(), lr=0.01))
-    optimizer = fabric.setup_optimizers(torch.optim.SGD(net.parameters(), lr=0.01))
+    net = fabric.setup_module(nn.Linear(INPUTS, CLASSES))
+    optimizer: Any = fabric.setup_optimizers(torch.optim.SGD(net.parameters(), lr=0.01))
     for images, labels in timer.batches():
         optimizer.zero_grad()
         fabric.backward(F.cross_entropy(net(images), labels))
         optimizer.step()
-
-
-def _parameters() -> list[nn.Parameter]:
-    return [nn.Parameter(torch.zeros(1))]
 
 
 def accelerate(timer: Timer, folder: Path) -> None:

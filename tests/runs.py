@@ -1,11 +1,19 @@
 """What tests of real runs share: tiny configs, processes, waiting."""
 
+import csv
+import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import torch
+
+from leyden.trainer import checkpoint
 
 TINY = ["model=mlp", "model.hidden=[16]", "dataset.image_size=8", "trainer.max_epochs=2"]
 """A training of well under a second."""
@@ -61,3 +69,48 @@ def alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
+
+
+POINTS = [
+    "dataset=synthetic", "~dataset.samples", "~dataset.classes", "~dataset.image_shape", "~model",
+    "dataset._target_=lightning_examples.Points", "batch_size=8", "~task.label_smoothing", "trainer.max_epochs=2",
+    "trainer.enable_progress_bar=false", "trainer.log_every_n_steps=1", f"python_path=[{Path(__file__).parent}]",
+]  # fmt: skip
+"""tests/lightning_examples.py's own data and tasks; to be completed by task()."""
+
+
+def task(name: str) -> str:
+    return f"task._target_=lightning_examples.{name}"
+
+
+def summary(run_dir: Path) -> dict[str, Any]:
+    return json.loads((run_dir / "summary.json").read_text())
+
+
+def metrics(run_dir: Path) -> dict[str, float]:
+    return summary(run_dir)["metrics"]
+
+
+def rows(run_dir: Path) -> list[dict[str, str]]:
+    with open(run_dir / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def weights(run_dir: Path) -> dict[str, torch.Tensor]:
+    return checkpoint.read(run_dir / "checkpoints" / "last.ckpt")["model"]
+
+
+def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:
+    """Largest relative distance of two sets of tensors."""
+    assert one.keys() == other.keys()
+    return max(float((one[n].double() - other[n]).norm() / max(1e-30, other[n].double().norm())) for n in one)
+
+
+def cut_back(whole: Path, to: Path, step: int) -> Path:
+    """A copy of a run as it was right after the checkpoint of a step, with whatever it had logged beyond."""
+    shutil.copytree(whole, to)
+    (to / "checkpoints" / "last.ckpt").unlink()
+    for path in checkpoint.saved(to):
+        if checkpoint.step_of(path) > step:
+            path.unlink()
+    return to

@@ -1,16 +1,13 @@
 """Several workers: real processes over gloo, equal to one; killed, stopped and resumed."""
 
-import json
 import os
 import random
 import signal
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
-from runs import TINY, Freeze, Processes, alive, children, wait_until
+from runs import TINY, Freeze, Processes, alive, children, distance, summary, wait_until, weights
 
 from leyden.trainer import checkpoint
 from leyden.trainer.launch import start
@@ -19,19 +16,9 @@ DDP = ["strategy=ddp", "topology.devices_per_node=2"]
 LONG = [*TINY, "trainer.max_epochs=500", "trainer.log_every_n_steps=10", "callbacks.checkpoint.every_n_steps=20"]
 
 
-def summary(run_dir: Path) -> dict[str, Any]:
-    return json.loads((run_dir / "summary.json").read_text())
-
-
-def weights(run_dir: Path) -> dict[str, torch.Tensor]:
-    return checkpoint.read(run_dir / "checkpoints" / "last.ckpt")["model"]
-
-
-def distance(one: Path, other: Path) -> float:
+def apart(one: Path, other: Path) -> float:
     """Largest relative distance of two runs' tensors."""
-    mine, theirs = weights(one), weights(other)
-    assert mine.keys() == theirs.keys()
-    return max(float((mine[n].double() - theirs[n]).norm() / max(1e-30, theirs[n].double().norm())) for n in mine)
+    return distance(weights(one), weights(other))
 
 
 @pytest.mark.slow
@@ -54,7 +41,7 @@ def test_two_workers_equal_one(
     assert code == 0, output
     assert summary(two)["world_size"] == 2
     assert summary(two)["samples"] == summary(one)["samples"] == 240
-    assert distance(two, one) <= tolerance
+    assert apart(two, one) <= tolerance
     for name, value in summary(one)["metrics"].items():
         if name.startswith(("val/", "test/", "train/")):
             assert summary(two)["metrics"][name] == pytest.approx(value, rel=1e-4), name
@@ -71,7 +58,7 @@ def test_batch_normalization_over_all_workers_equals_one(freeze: Freeze, process
     code, output = processes.run(two)
     assert code == 0, output
     assert "statistics over all workers" in output
-    assert distance(two, one) <= 1e-9
+    assert apart(two, one) <= 1e-9
 
 
 @pytest.mark.slow
@@ -84,7 +71,7 @@ def test_uneven_shares_are_exact_and_evaluation_pads_nothing(freeze: Freeze, pro
     code, output = processes.run(three)
     assert code == 0, output
     assert summary(one)["steps"] == 4, "1150 = 3 * 383 + 1: the last batch has one sample, and three workers"
-    assert distance(three, one) <= 1e-10
+    assert apart(three, one) <= 1e-10
     for name in ("val/acc", "val/loss", "test/acc", "train/acc"):
         assert summary(three)["metrics"][name] == pytest.approx(summary(one)["metrics"][name], rel=1e-9), name
 
@@ -112,7 +99,7 @@ def test_resume_on_another_number_of_workers(freeze: Freeze, processes: Processe
         assert code == 0, output
         assert "step 25" in output
         assert summary(run_dir)["world_size"] == device_count
-        assert distance(run_dir, whole) <= 1e-10
+        assert apart(run_dir, whole) <= 1e-10
         for metric in ("train/acc", "val/loss"):
             assert summary(run_dir)["metrics"][metric] == pytest.approx(summary(whole)["metrics"][metric], rel=1e-9)
 

@@ -14,7 +14,16 @@ from torch.optim import Optimizer
 
 from .config import Config
 from .data import ImageData
-from .lightning_module import Hooks, ScheduleEntry, attach, overrides, read_configure_optimizers, refused
+from .lightning_module import (
+    Hooks,
+    ScheduleEntry,
+    attach,
+    overrides,
+    read_configure_optimizers,
+    refused,
+    settle_precision,
+    unused_of_task,
+)
 from .loader_data import LoaderData, is_data_module
 from .log import log
 from .random_state import seed_everything
@@ -40,6 +49,11 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest) -> RunSta
     data = make_data(config, fabric, contract)
     task = make_task(config, data)
     state = RunState(config, run_dir, fabric, contract, task, data, stop_request)
+    if state.steps_per_epoch == 0:
+        limit = config.trainer.limit_train_batches
+        raise ValueError(
+            f"trainer.limit_train_batches={limit} leaves nothing of the {data.steps_per_epoch} steps an epoch"
+        )
     state.hooks = Hooks(*[m for m in (task, getattr(data, "module", None)) if m is not None])
     state.callbacks = {name: build(node) for name, node in config.callbacks.items() if node is not None}
     attach(task, state)
@@ -50,6 +64,7 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest) -> RunSta
     if config.trainer.channels_last:
         task.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it
     state.module = fabric.setup_module(Step(task))
+    settle_precision(task)
     optimizer, state.schedules = make_optimizer(config, task, state)
     state.optimizer = fabric.setup_optimizers(optimizer)
     seed_everything(config.seed, fabric.global_rank)
@@ -114,6 +129,8 @@ def make_task(config: Config, data: Any) -> LightningModule:
     missing = refused(task)
     if missing:
         raise ValueError("Leyden's loop does not offer what the task asks for: " + "; ".join(missing))
+    for name in unused_of_task(task):
+        log.info("%s.%s is not used: the data is what dataset says", type(task).__name__, name)
     return task
 
 

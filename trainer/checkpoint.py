@@ -59,6 +59,7 @@ def collect(state: RunState) -> dict[str, Any]:
         "metrics": dict(state.metrics),
         "epoch_metrics": state.log.state_dict(state.fabric.strategy),
         "epoch_metric_objects": metric_objects(state),
+        "data": state.data.state_dict(),
         "callbacks": {n: c.state_dict() for n, c in state.callbacks.items() if hasattr(c, "state_dict")},
     }
     for hook in state.hooks.find("on_save_checkpoint"):
@@ -123,6 +124,7 @@ def write(content: dict[str, Any], path: Path) -> None:
             torch.save(content, file)
             file.flush()
             os.fsync(file.fileno())
+        _refuse_foreign(beside)
         os.replace(beside, path)
     except BaseException as error:
         beside.unlink(missing_ok=True)
@@ -130,6 +132,16 @@ def write(content: dict[str, Any], path: Path) -> None:
             raise OSError(f"could not write {path}: {error}") from error
         raise
     _flush_folder(path.parent)
+
+
+def _refuse_foreign(path: Path) -> None:
+    """What `read` would take for an attack must not be written in the first place."""
+    foreign = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    if foreign:
+        raise TypeError(
+            f"a checkpoint holds plain Python values and tensors only, not {', '.join(sorted(foreign))}: look at what "
+            "on_save_checkpoint adds, and at the state_dict of callbacks and of the data module"
+        )
 
 
 def point_last_at(path: Path) -> None:
@@ -226,6 +238,7 @@ def restore(state: RunState, path: Path, content: dict[str, Any]) -> None:
     for name, callback in state.callbacks.items():
         if name in content["callbacks"] and hasattr(callback, "load_state_dict"):
             callback.load_state_dict(content["callbacks"][name])
+    state.data.load_state_dict(content.get("data", {}))
     restore_epoch_metrics(state, content)
     restore_random_state(state, content["random"])
     state.last_checkpoint = state.resumed_from = path
@@ -240,6 +253,8 @@ def restore_epoch_metrics(state: RunState, content: dict[str, Any]) -> None:
     for name, kept in content["epoch_metric_objects"].items():
         metric = modules[name]
         for key, value in kept["state"].items():
+            if isinstance(metric._defaults[key], list) and isinstance(value, torch.Tensor):  # pyright: ignore[reportAttributeAccessIssue, reportIndexIssue]
+                value = [value]  # gathered from several workers, a list has become one tensor
             setattr(metric, key, _to(value, state.fabric.device))
         metric._update_count = kept["updates"]  # pyright: ignore[reportAttributeAccessIssue]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
+from lightning.fabric import Fabric
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
 from torch.utils.data import DataLoader
@@ -201,9 +202,9 @@ class ImageData(LightningDataModule):
                 pairs = [(index, mix(self.config.seed, epoch, index)) for index in read]
                 plan.append((pairs, len(mine), len(part), weight, number == len(parts) - 1))
         loader = self._loader(self.train_set, self.augment, [pairs for pairs, *_ in plan], replace_bad=True)
-        for (_, *rest), batch in zip(plan, loader, strict=True):
+        for (_, samples, all_samples, weight, ends_step), batch in zip(plan, loader, strict=True):
             assert batch is not None
-            yield Part(batch, *rest)
+            yield Part(batch, samples, all_samples, weight, ends_step)
 
     def evaluation_batches(self, split: str) -> Iterator[tuple[Any, int]]:
         """This worker's batches of a split and their sizes: every sample once over all workers, none made up."""
@@ -235,7 +236,7 @@ class ImageData(LightningDataModule):
             Reader(dataset, augment, replace_bad),  # pyright: ignore[reportArgumentType]  # torch asks for __getitems__ alone
             batch_sampler=batches,  # pyright: ignore[reportArgumentType]  # pairs, not plain indices
             num_workers=self.settings.num_workers,
-            collate_fn=collate,
+            collate_fn=collate,  # pyright: ignore[reportArgumentType]  # Reader gives more than a list
             # a generator of its own: making the loader must not move the run's random numbers
             generator=generator(self.config.seed),
             pin_memory=torch.cuda.is_available(),
@@ -249,12 +250,28 @@ class ImageData(LightningDataModule):
             if problem in self.bad_samples:
                 continue
             self.bad_samples[problem] = None
-            if len(self.bad_samples) > self.settings.max_bad_samples:
-                raise BadSamples(
-                    f"unreadable sample: {problem} ({len(self.bad_samples)} so far; "
-                    f"dataset.max_bad_samples={self.settings.max_bad_samples} are skipped)"
-                )
+            self._refuse_too_many(problem)
             log.warning("skipped an unreadable sample (%d so far): %s", len(self.bad_samples), problem)
+
+    def _refuse_too_many(self, newest: str) -> None:
+        if len(self.bad_samples) > self.settings.max_bad_samples:
+            raise BadSamples(
+                f"unreadable sample: {newest} ({len(self.bad_samples)} so far; "
+                f"dataset.max_bad_samples={self.settings.max_bad_samples} are skipped)"
+            )
+
+    def share_bad_samples(self, fabric: Fabric) -> None:
+        """Every worker learns what the others could not read. All must call it.
+
+        Raises:
+            BadSamples: together there are too many.
+        """
+        if fabric.world_size > 1:
+            gathered: list[Any] = [None] * fabric.world_size
+            torch.distributed.all_gather_object(gathered, list(self.bad_samples))
+            for problem in sorted({problem for problems in gathered for problem in problems}):
+                self.bad_samples[problem] = None
+                self._refuse_too_many(problem)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Scales, normalizes and lays out images where they are computed: a byte a value crosses the bus, not four."""

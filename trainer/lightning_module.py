@@ -5,13 +5,19 @@ at 0. `attach` gives it what DESIGN section 3 promises; `refused` lists what Ley
 """
 
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from lightning.pytorch import LightningDataModule, LightningModule
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torchmetrics import Metric
+
+from .log import log as run_log
+from .metric_log import named_values
 
 if TYPE_CHECKING:
     from .state import RunState
@@ -22,10 +28,18 @@ _NOT_OFFERED = (
     "configure_gradient_clipping",
     "configure_sharded_model",
     "on_before_batch_transfer",
+    "on_test_model_eval",
+    "on_test_model_train",
+    "on_validation_model_eval",
+    "on_validation_model_train",
+    "on_validation_model_zero_grad",
     "optimizer_step",
     "optimizer_zero_grad",
     "transfer_batch_to_device",
 )
+_NOT_OFFERED_TO_DATA = ("on_before_batch_transfer", "transfer_batch_to_device")
+_DATA_IN_TASK = ("prepare_data", "train_dataloader", "val_dataloader", "test_dataloader")
+_SCHEDULE_KEYS = ("scheduler", "interval", "frequency", "monitor", "strict", "reduce_on_plateau", "name")
 
 
 def refused(task: LightningModule) -> list[str]:
@@ -41,6 +55,16 @@ def refused(task: LightningModule) -> list[str]:
     return missing
 
 
+def refused_of_data(module: LightningDataModule) -> list[str]:
+    """What a data module asks for that the loop does not offer, by name."""
+    return [f"{type(module).__name__} overrides {hook}" for hook in _NOT_OFFERED_TO_DATA if overrides(module, hook)]
+
+
+def unused_of_task(task: LightningModule) -> list[str]:
+    """What the task defines and `dataset` decides, as a LightningDataModule does under Lightning's Trainer."""
+    return [hook for hook in _DATA_IN_TASK if overrides(task, hook)]
+
+
 def overrides(module: LightningModule | LightningDataModule, hook: str) -> bool:
     """Whether the class defines a hook of its own."""
     base = LightningModule if isinstance(module, LightningModule) else LightningDataModule
@@ -52,20 +76,32 @@ class Hooks:
 
     def __init__(self, *modules: LightningModule | LightningDataModule):
         self._modules = modules
-        self._found: dict[str, list[Callable[..., Any]]] = {}
+        self._found: dict[str, list[tuple[Callable[..., Any], int]]] = {}
 
     def find(self, hook: str) -> list[Callable[..., Any]]:
-        if hook not in self._found:
-            self._found[hook] = [getattr(m, hook) for m in self._modules if hasattr(m, hook) and overrides(m, hook)]
-        return self._found[hook]
+        return [method for method, _ in self._taking(hook)]
+
+    def _taking(self, hook: str) -> list[tuple[Callable[..., Any], int]]:
+        """The hook's methods, and how many arguments each takes."""
+        found = self._found.get(hook)
+        if found is None:
+            methods = [getattr(m, hook) for m in self._modules if hasattr(m, hook) and overrides(m, hook)]
+            found = self._found[hook] = [(method, positional(method)) for method in methods]
+        return found
 
     def __call__(self, hook: str, *arguments: Any) -> None:
-        for method in self.find(hook):
-            method(*arguments[: _positional(method)])
+        for method, taken in self._taking(hook):
+            answer = method(*arguments[:taken])
+            if answer is not None and hook == "on_train_batch_start" and answer == -1:
+                raise NotImplementedError("on_train_batch_start returned -1: an epoch's rest cannot be skipped")
 
 
-def _positional(method: Callable[..., Any]) -> int:
-    return len(inspect.signature(method).parameters)
+def positional(method: Callable[..., Any]) -> int:
+    """How many positional arguments a method takes."""
+    parameters = inspect.signature(method).parameters.values()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return sys.maxsize
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)
 
 
 @dataclass
@@ -76,6 +112,8 @@ class ScheduleEntry:
     interval: str = "epoch"
     frequency: int = 1
     monitor: str | None = None
+    strict: bool = True
+    """Whether a monitored metric that was not logged ends the run; else the scheduler waits."""
 
 
 def read_configure_optimizers(returned: Any, task_name: str) -> tuple[Optimizer, list[ScheduleEntry]]:
@@ -87,6 +125,10 @@ def read_configure_optimizers(returned: Any, task_name: str) -> tuple[Optimizer,
     optimizers, schedules = _parts(returned)
     if len(optimizers) != 1 or not isinstance(optimizers[0], Optimizer):
         raise ValueError(f"{task_name}.configure_optimizers must give exactly one optimizer, not {len(optimizers)}")
+    closure = inspect.signature(type(optimizers[0]).step).parameters.get("closure")
+    if closure is not None and closure.default is closure.empty:
+        kind = type(optimizers[0]).__name__
+        raise ValueError(f"{task_name}.configure_optimizers gives {kind}, whose step needs a closure: not offered")
     return optimizers[0], [_schedule_entry(schedule) for schedule in schedules]
 
 
@@ -111,10 +153,16 @@ def _parts(returned: Any) -> tuple[list[Any], list[Any]]:
 def _schedule_entry(given: Any) -> ScheduleEntry:
     if not isinstance(given, dict):
         given = {"scheduler": given}
-    known = {key: given[key] for key in ("scheduler", "interval", "frequency", "monitor") if key in given}
+    unknown = sorted(set(given) - set(_SCHEDULE_KEYS))
+    if unknown:
+        run_log.warning("configure_optimizers: lr_scheduler has no key %s; it is ignored", ", ".join(unknown))
+    known = {key: given[key] for key in ("scheduler", "interval", "frequency", "monitor", "strict") if key in given}
     entry = ScheduleEntry(**known)
-    if isinstance(entry.scheduler, ReduceLROnPlateau) and entry.monitor is None:
-        raise ValueError("ReduceLROnPlateau needs a metric to watch: schedule.monitor, or 'monitor' beside the scheduler")
+    watches = given.get("reduce_on_plateau", isinstance(entry.scheduler, ReduceLROnPlateau))
+    if watches and entry.monitor is None:
+        raise ValueError("ReduceLROnPlateau needs a metric to watch: schedule.monitor, or 'monitor' beside it")
+    if not watches:
+        entry.monitor = None  # other schedulers would take the metric for an epoch number
     if entry.interval not in ("step", "epoch"):
         raise ValueError(f"lr_scheduler interval {entry.interval!r} is not one of step, epoch")
     return entry
@@ -125,10 +173,10 @@ class TrainerView:
 
     def __init__(self, state: "RunState"):
         self._state = state
-        self.training = self.validating = self.testing = self.sanity_checking = False
+        self.training = self.validating = self.testing = self.sanity_checking = self.predicting = False
         self.barebones = False
         self.progress_bar_callback = None
-        self.datamodule = state.data
+        self.datamodule = getattr(state.data, "module", state.data)
 
     def __getattr__(self, name: str) -> Any:
         offered = ", ".join(sorted(n for n in vars(type(self)) if not n.startswith("_")))
@@ -203,12 +251,16 @@ class TrainerView:
         return self._state.schedules
 
     @property
-    def callback_metrics(self) -> dict[str, float]:
-        return self._state.metrics
+    def callback_metrics(self) -> dict[str, torch.Tensor]:
+        """Newest values; what is logged by step and by epoch also under its plain name, with the epoch's value."""
+        values = {name: torch.tensor(value) for name, value in self._state.metrics.items()}
+        for name in [n for n in values if n.endswith("_epoch")]:
+            values.setdefault(name.removesuffix("_epoch"), values[name])
+        return values
 
     @property
-    def logged_metrics(self) -> dict[str, float]:
-        return self._state.metrics
+    def logged_metrics(self) -> dict[str, torch.Tensor]:
+        return {name: torch.tensor(value) for name, value in self._state.metrics.items()}
 
     @property
     def logger(self) -> Any:
@@ -223,6 +275,26 @@ class TrainerView:
         return str(self._state.run_dir)
 
     @property
+    def log_dir(self) -> str:
+        return str(self._state.run_dir)
+
+    @property
+    def log_every_n_steps(self) -> int:
+        return self._state.config.trainer.log_every_n_steps
+
+    @property
+    def gradient_clip_val(self) -> float | None:
+        return self._state.config.trainer.gradient_clip_val
+
+    @property
+    def fast_dev_run(self) -> bool:
+        return self._state.config.trainer.fast_dev_run
+
+    @property
+    def lightning_module(self) -> LightningModule:
+        return self._state.task
+
+    @property
     def should_stop(self) -> bool:
         return self._state.stop_reason is not None
 
@@ -232,15 +304,54 @@ class TrainerView:
 
 
 def attach(task: LightningModule, state: "RunState") -> None:
-    """Gives the task its `trainer`, and a `log` that the loop reads."""
-    task.trainer = TrainerView(state)  # pyright: ignore[reportAttributeAccessIssue]  # quacks as far as promised
+    """Gives the task, and the LightningModules in it, their `trainer`, and a `log` that the loop reads."""
+    view: Any = TrainerView(state)  # quacks as far as promised
+    task.trainer = view
+    if view.datamodule is not None:
+        view.datamodule.trainer = view
+    state.log.owner = task
 
-    def log(name: str, value: Any, *arguments: Any, **options: Any) -> None:
-        state.log.log(name, value, *arguments, **options)
+    def log(
+        name: str, value: Any, prog_bar: bool = False, logger: bool | None = None, *more: Any, **options: Any
+    ) -> None:
+        if logger is False:
+            state.unlogged.update((name, f"{name}_step", f"{name}_epoch"))
+        if prog_bar:
+            state.shown.update((name, f"{name}_step", f"{name}_epoch"))
+        state.log.log(name, value, prog_bar, logger, *more, **options)
 
     def log_dict(dictionary: Any, *arguments: Any, **options: Any) -> None:
-        state.log.log_dict(dictionary, *arguments, **options)
+        for name, value in named_values(dictionary):
+            log(name, value, *arguments, **options)
 
-    # Set on the object: nn.Module would take a function for a plain attribute, which is what is wanted.
-    object.__setattr__(task, "log", log)
-    object.__setattr__(task, "log_dict", log_dict)
+    def optimizers(use_pl_optimizer: bool = True) -> Optimizer:
+        return state.raw_optimizer
+
+    for module in task.modules():
+        if isinstance(module, LightningModule):
+            # Set on the object: nn.Module would take a function for a plain attribute, which is what is wanted.
+            object.__setattr__(module, "log", log)
+            object.__setattr__(module, "log_dict", log_dict)
+            object.__setattr__(module, "optimizers", optimizers)
+
+
+def settle_precision(task: LightningModule) -> None:
+    """Tells every LightningModule the dtype its parameters have got; metrics keep adding up in float32.
+
+    To be called when precision and strategy have converted and wrapped the task.
+    """
+    for module in task.modules():
+        if isinstance(module, Metric):
+            module.set_dtype(torch.float32)
+        elif isinstance(module, LightningModule):
+            floating = next((p for p in module.parameters() if p.is_floating_point()), None)
+            if floating is not None:
+                module._dtype = floating.dtype
+
+
+def batch_transform(state: "RunState") -> Callable[[Any, int], Any]:
+    """What is done to a batch on the device: the data's on_after_batch_transfer, then the task's own."""
+    prepare = state.data.on_after_batch_transfer
+    if not overrides(state.task, "on_after_batch_transfer"):
+        return prepare
+    return lambda batch, index: state.task.on_after_batch_transfer(prepare(batch, index), index)

@@ -1,22 +1,35 @@
 """Somebody's LightningDataModule under Leyden's loop.
 
-Its loaders stay as they are but for the sampler of several workers: `batch_size` is then the loader's own, for each
-worker. Shuffling is made a function of (seed, epoch), and a resumed epoch reads past what was trained already.
+Its loaders stay as they are but for the sampler of several workers. Their order is made a function of (seed, epoch);
+random transforms draw from the run's own numbers, and a resumed epoch reads past what was trained already.
 """
 
 import inspect
-from collections.abc import Iterator
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sized
+from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
 from lightning.fabric import Fabric
+from lightning.fabric.utilities.data import _update_dataloader, has_iterable_dataset
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler, Sampler
 
 from .config import Config
 from .data import Part
-from .random_state import mix
+from .lightning_module import TrainerView, overrides, refused_of_data
+from .log import log
+from .random_state import mix, seed_everything
 from .targets import build, locate
+
+_END = object()
+_EVALUATION = -1
+"""Stands for the epoch in the random numbers of evaluation, which are the same every time."""
 
 
 def is_data_module(target: str) -> bool:
@@ -33,106 +46,230 @@ class LoaderData:
     def __init__(self, config: Config, fabric: Fabric):
         """
         Raises:
-            ValueError: settings that only Leyden's own datasets can honour.
+            ValueError: settings or hooks that cannot be honoured; loaders that are not one DataLoader.
         """
-        if config.dataset.partitions != 1 or config.augment is not None:
-            raise ValueError(
-                f"{config.dataset.target} is a LightningDataModule: dataset.partitions and augment are for datasets"
-            )
         self.config = config
         self.fabric = fabric
-        self.module: LightningDataModule = build(config.dataset)
+        self.accumulate = config.trainer.accumulate_grad_batches
+        self.module = self._build()
+        self.on_after_batch_transfer: Callable[[Any, int], Any] = self.module.on_after_batch_transfer
         if fabric.local_rank == 0:
             self.module.prepare_data()
         fabric.barrier()
-        self.module.setup("fit")
-        self.module.setup("test")
-        self.classes = getattr(self.module, "classes", None)
-        self.image_shape = getattr(self.module, "image_shape", None)
         self.bad_samples: dict[str, None] = {}
+        self.module.setup("fit")
+        self.classes = getattr(self.module, "classes", getattr(self.module, "num_classes", None))
+        self.image_shape = getattr(self.module, "image_shape", None)
         self._train = self._loader("train_dataloader")
-        self._evaluation = {split: self._loader(f"{split}_dataloader") for split in ("val", "test")}
+        self._evaluation = {"val": self._loader("val_dataloader"), "test": None}
+        if overrides(self.module, "test_dataloader"):
+            self.module.setup("test")
+            self._evaluation["test"] = self._loader("test_dataloader")
         if self._train is None:
             raise ValueError(f"{config.dataset.target} has no train_dataloader")
+        if _length(self._train) is None and not isinstance(config.trainer.limit_train_batches, int):
+            name = type(self.module).__name__
+            raise ValueError(f"{name}.train_dataloader has no length: trainer.limit_train_batches=N says it")
+
+    def _build(self) -> LightningDataModule:
+        """The module, with the run's batch_size (for one worker and step) and num_workers where it takes them."""
+        config, name = self.config, self.config.dataset.target
+        if config.dataset.partitions != 1:
+            raise ValueError(f"{name} is a LightningDataModule: dataset.partitions is for Leyden's datasets")
+        if config.augment is not None:
+            log.info("augment is not used: %s augments in its own loaders", name)
+        given = {
+            "batch_size": max(1, config.batch_size // (self.fabric.world_size * self.accumulate)),
+            "num_workers": config.dataset.num_workers,
+            "val_fraction": config.dataset.val_fraction,
+        }
+        module: LightningDataModule = build(config.dataset, **given)
+        missing = refused_of_data(module)
+        if missing:
+            raise ValueError("Leyden's loop does not offer what the data module asks for: " + "; ".join(missing))
+        early: Any = SimpleNamespace(config=config, fabric=self.fabric, data=None, epoch=0, step=0, metrics={})
+        view: Any = TrainerView(early)  # its setup may ask for world_size
+        module.trainer = view
+        return module
 
     def _loader(self, name: str) -> Any:
-        if getattr(type(self.module), name, None) is getattr(LightningDataModule, name):
+        """The module's loader, of which this worker reads its share; None where it has none."""
+        if not overrides(self.module, name):
             return None
         loader = getattr(self.module, name)()
-        if isinstance(loader, (list, tuple)) and loader and isinstance(loader[0], DataLoader):
+        where = f"{type(self.module).__name__}.{name}"
+        if isinstance(loader, (list, tuple)) and (not loader or isinstance(loader[0], DataLoader)):
             if len(loader) > 1:
-                raise ValueError(f"{type(self.module).__name__}.{name} gives {len(loader)} loaders; one is supported")
-            loader = loader[0]
-        if isinstance(loader, DataLoader) and self.fabric.world_size > 1:
-            return self.fabric.setup_dataloaders(loader, move_to_device=False)
-        return loader
+                raise ValueError(f"{where} gives {len(loader)} loaders; one is supported")
+            loader = loader[0] if loader else None
+        if isinstance(loader, dict) or type(loader).__name__ == "CombinedLoader":
+            raise ValueError(f"{where} gives several loaders ({type(loader).__name__}); one is supported")
+        if loader is None or self.fabric.world_size == 1:
+            return loader
+        if not isinstance(loader, DataLoader) or has_iterable_dataset(loader):
+            log.warning("%s: every worker reads all of it, unless the dataset itself takes turns", where)
+            return loader
+        try:
+            return self._shared(loader, training=name == "train_dataloader")
+        except (TypeError, MisconfigurationException) as error:
+            raise ValueError(f"{where} cannot be divided among the workers: {error}") from error
+
+    def _shared(self, loader: Any, training: bool) -> Any:
+        """The loader with a sampler that gives this worker its share; in evaluation none is made up to fill it."""
+        if isinstance(loader.sampler, DistributedSampler):
+            return loader
+        if not training:
+            return _update_dataloader(loader, Share(loader.sampler, self.fabric.global_rank, self.fabric.world_size))
+        shared: Any = self.fabric.setup_dataloaders(loader, move_to_device=False)
+        shared = shared._dataloader  # the wrapper would count epochs by itself, from 0 again after a resumption
+        shared.sampler.seed = self.config.seed
+        return shared
 
     @property
     def steps_per_epoch(self) -> int:
-        """
-        Raises:
-            ValueError: the loader has no length and no limit says one.
-        """
-        try:
-            batches = len(self._train)
-        except TypeError:
+        batches = _length(self._train)
+        if batches is None:
             limit = self.config.trainer.limit_train_batches
-            if isinstance(limit, int):
-                return limit
-            raise ValueError(
-                f"{type(self.module).__name__}.train_dataloader has no length: trainer.limit_train_batches=N says it"
-            ) from None
-        return -(-batches // self.config.trainer.accumulate_grad_batches)
+            assert isinstance(limit, int)
+            return limit
+        return -(-batches // self.accumulate)
 
     def train_parts(self, epoch: int, first_step: int = 0) -> Iterator[Part]:
-        accumulate = self.config.trainer.accumulate_grad_batches
-        batches = _seeded(self._train, mix(self.config.seed, epoch), epoch)
-        for _ in range(first_step * accumulate):
-            next(batches)
-        total = len(self._train) if hasattr(self._train, "__len__") else None
-        for number, batch in enumerate(batches, start=first_step * accumulate):
-            group_end = number + accumulate - number % accumulate
-            parts = accumulate if total is None or group_end <= total else total % accumulate
+        """The epoch's batches, `accumulate_grad_batches` of them a step, weighted by their samples."""
+        batches = self._stream(self._train, epoch)
+        skipped = first_step * self.accumulate
+        if skipped:
+            kept = _states()  # the checkpoint's: what was drawn for the batches that are read past is in them
+            next(islice(batches, skipped, skipped), None)
+            _set_states(kept)
+        if _length(self._train) is None:
+            yield from self._parts_of_unknown_length(batches)
+            return
+        for number, batch in enumerate(batches, start=skipped):
+            parts, whole = self._group(number - number % self.accumulate)
             samples = batch_samples(batch)
-            ends_step = (number + 1) % accumulate == 0 or number + 1 == total
-            yield Part(batch, samples, samples * self.fabric.world_size, 1.0 / parts, ends_step)
+            weight = samples / whole if whole else 1.0 / parts
+            yield self._part(batch, samples, weight, number % self.accumulate == parts - 1)
+
+    def _parts_of_unknown_length(self, batches: Iterator[Any]) -> Iterator[Part]:
+        """A step's batches are read together: only so is it known which is the last."""
+        while group := list(islice(batches, self.accumulate)):
+            sizes = [batch_samples(batch) for batch in group]
+            for number, (batch, size) in enumerate(zip(group, sizes, strict=True)):
+                yield self._part(batch, size, size / max(1, sum(sizes)), number == len(group) - 1)
+
+    def _part(self, batch: Any, samples: int, weight: float, ends_step: bool) -> Part:
+        return Part(batch, samples, samples * self.fabric.world_size, weight, ends_step)
+
+    def _group(self, first: int) -> tuple[int, int | None]:
+        """Batches of the step that batch `first` begins, and their samples where the loader tells."""
+        batches = len(self._train)
+        parts = min(self.accumulate, batches - first)
+        size = getattr(self._train, "batch_size", None)
+        sampler = getattr(self._train, "sampler", None)
+        if parts == 1 or size is None or not isinstance(sampler, Sized):
+            return parts, None
+        whole = batches * size if self._train.drop_last else len(sampler)
+        return parts, min((first + parts) * size, whole) - first * size
 
     def evaluation_batches(self, split: str) -> Iterator[tuple[Any, int]]:
-        for batch in self._evaluation[split]:
-            yield batch, batch_samples(batch)
+        kept = _states()
+        try:
+            for batch in self._stream(self._evaluation[split], _EVALUATION):
+                yield batch, batch_samples(batch)
+        finally:
+            _set_states(kept)
 
     def evaluation_steps(self, split: str) -> int:
-        return len(self._evaluation[split])
+        """
+        Raises:
+            ValueError: a fraction is wanted of what has no length.
+        """
+        length = _length(self._evaluation[split])
+        limit = getattr(self.config.trainer, f"limit_{split}_batches")
+        if length is None and isinstance(limit, float) and limit < 1.0:
+            raise ValueError(f"trainer.limit_{split}_batches={limit}: {split}_dataloader has no length, give a number")
+        return sys.maxsize if length is None else length
 
     def has(self, split: str) -> bool:
         return self._evaluation[split] is not None
 
-    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        return self.module.on_after_batch_transfer(batch, dataloader_idx)
+    def share_bad_samples(self, fabric: Fabric) -> None:
+        """Somebody's loaders raise on what they cannot read."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.module.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.module.load_state_dict(state)
+
+    def _stream(self, loader: Any, epoch: int) -> Iterator[Any]:
+        """The loader's batches in the epoch's order; the run's random numbers stay where they were until the second."""
+        seed = mix(self.config.seed, epoch)
+        _start_epoch(loader, max(0, epoch), seed)
+        kept = _states()
+        seed_everything(seed)
+        iterator = iter(loader)
+        batch = next(iterator, _END)  # samplers draw their seed when they are first asked, all workers the same
+        _set_states(kept)
+        while batch is not _END:
+            yield batch
+            batch = next(iterator, _END)
 
 
-def _seeded(loader: Any, seed: int, epoch: int) -> Iterator[Any]:
-    """The loader's batches, shuffled as the seed says, without moving the run's own random numbers."""
-    sampler = getattr(loader, "sampler", None)
-    if hasattr(sampler, "set_epoch"):
-        sampler.set_epoch(epoch)
-    kept = torch.get_rng_state()
-    torch.manual_seed(seed)
-    iterator = iter(loader)
-    first = next(iterator, None)  # samplers draw their seed when they are first asked
-    torch.set_rng_state(kept)
-    if first is not None:
-        yield first
-        yield from iterator
+class Share(Sampler[int]):
+    """Every `count`-th sample of another sampler, from `index` on."""
+
+    def __init__(self, sampler: Any, index: int, count: int):
+        self.sampler = sampler
+        self.index = index
+        self.count = count
+
+    def __iter__(self) -> Iterator[int]:
+        return islice(iter(self.sampler), self.index, None, self.count)
+
+    def __len__(self) -> int:
+        return max(0, -(-(len(self.sampler) - self.index) // self.count))
+
+
+def _states() -> tuple[Any, ...]:
+    return torch.get_rng_state(), random.getstate(), np.random.get_state()
+
+
+def _set_states(states: tuple[Any, ...]) -> None:
+    torch.set_rng_state(states[0])
+    random.setstate(states[1])
+    np.random.set_state(states[2])
+
+
+def _start_epoch(loader: Any, epoch: int, seed: int) -> None:
+    """Tells samplers their epoch, and seeds the generators that the user gave: they would go on from the last epoch."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    holders = [loader, getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)]
+    for holder in holders:
+        if isinstance(getattr(holder, "generator", None), torch.Generator):
+            holder.generator.manual_seed(seed)  # pyright: ignore[reportOptionalMemberAccess]
+    for holder in {id(h): h for h in holders[1:]}.values():
+        if hasattr(holder, "set_epoch"):
+            holder.set_epoch(epoch)  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def batch_samples(batch: Any) -> int:
-    """Samples in a batch: the first dimension of the first tensor in it."""
+    """Samples in a batch: the first dimension of the first tensor in it that has one."""
+    return next(_first_dimensions(batch), 1)
+
+
+def _first_dimensions(batch: Any) -> Iterator[int]:
     if isinstance(batch, torch.Tensor):
-        return batch.shape[0] if batch.ndim else 1
-    items = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()
-    for item in items:
-        found = batch_samples(item)
-        if found:
-            return found
-    return 1 if isinstance(batch, (list, tuple, dict)) and items else 0
+        if batch.ndim:
+            yield batch.shape[0]
+    elif isinstance(batch, (Mapping, list, tuple)):
+        for item in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from _first_dimensions(item)

@@ -1,19 +1,21 @@
 """The one training loop and the one evaluation loop. Strategies are known through their contract alone."""
 
-import inspect
 from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import copy
 from time import perf_counter
 from typing import Any, Literal
 
 import torch
+from lightning.fabric.plugins import MixedPrecision
 from lightning.fabric.utilities import move_data_to_device
 from torch import Tensor
 from torchmetrics import Metric
 
 from . import checkpoint
 from .data import BadSamples, Part
-from .lightning_module import ScheduleEntry, TrainerView, overrides
+from .lightning_module import ScheduleEntry, TrainerView, batch_transform, overrides, positional
+from .log import log
 from .metric_log import MetricLog
 from .state import RunState, limited
 
@@ -56,8 +58,12 @@ class Epoch:
         self.first_loss_step = state.step + 1
         self.logged_times = copy(state.times)
         self.step_end = [c.on_step_end for c in state.callbacks.values() if hasattr(c, "on_step_end")]
-        self.takes_batch_idx = _takes_batch_idx(state.task)
-        self.after_transfer = state.data.on_after_batch_transfer
+        self.takes_batch_idx = positional(state.task.training_step) > 1
+        self.after_transfer = batch_transform(state)
+        self.batch_idx = state.step_in_epoch * self.trainer.accumulate_grad_batches
+        self.output: Any = None
+        self.loss: Any = None
+        self.in_step = False
         self.no_sync = getattr(state.fabric.strategy, "_backward_sync_control", None) is not None
         self.data_ended = False
         self.steps = state.steps_per_epoch
@@ -65,7 +71,6 @@ class Epoch:
 
     def train(self) -> None:
         state = self.state
-        state.module.train()
         state.log.in_step = True
         _view(state).training = True
         if state.step_in_epoch == 0:
@@ -79,12 +84,12 @@ class Epoch:
                 if not self._step(parts):
                     self.data_ended = True
                     break
+            self._end()
         except ValueError as error:
             self._save_before_failing(error)
             raise
         finally:
             _view(state).training = False
-        self._end()
 
     def _step(self, parts: Iterator[Part]) -> bool:
         """One optimizer step. False when the data has ended."""
@@ -93,6 +98,7 @@ class Epoch:
         waited = state.contract.communication_seconds()
         data = 0.0
         trained = 0
+        state.hooks("on_before_zero_grad", state.raw_optimizer)
         state.raw_optimizer.zero_grad(set_to_none=True)
         while True:
             before = perf_counter()
@@ -103,8 +109,10 @@ class Epoch:
             data += perf_counter() - before
             trained += self._forward_backward(batch, part)
             if part.ends_step:
+                self._update()
+            self._batch_end(batch)
+            if part.ends_step:
                 break
-        self._update()
         computed = perf_counter()
         communication = state.contract.communication_seconds() - waited
         times.data += data
@@ -125,7 +133,8 @@ class Epoch:
     def _forward_backward(self, batch: Any, part: Part) -> int:
         """Gradients of one part; returns the samples that it stands for over all workers."""
         state = self.state
-        index = state.step_in_epoch
+        index = self.batch_idx
+        self.in_step = True
         state.log.samples = part.samples
         state.hooks("on_train_batch_start", batch, index)
         if part.samples == 0:
@@ -135,19 +144,28 @@ class Epoch:
             loss = self._loss(batch, index)
             self.losses.append(loss.detach())
         scaled = loss if part.weight == 1.0 else loss * part.weight
+        self.loss = scaled
+        state.hooks("on_before_backward", scaled)
         if self.no_sync and not part.ends_step:
             with state.fabric.no_backward_sync(state.module):  # pyright: ignore[reportArgumentType]
                 state.fabric.backward(scaled)
         else:
             state.fabric.backward(scaled)
         state.hooks("on_after_backward")
-        state.hooks("on_train_batch_end", loss, batch, index)
         return part.all_samples
+
+    def _batch_end(self, batch: Any) -> None:
+        """The hook sees the weights after the step, if this part has ended one."""
+        if self.state.hooks.find("on_train_batch_end"):
+            more = self.output if isinstance(self.output, dict) else {}
+            self.state.hooks("on_train_batch_end", {**more, "loss": self.loss.detach()}, batch, self.batch_idx)
+        self.batch_idx += 1
+        self.loss = self.output = None
 
     def _loss(self, batch: Any, index: int) -> Tensor:
         arguments = (batch, index) if self.takes_batch_idx else (batch,)
-        output = run_step(self.state, "training_step", *arguments)
-        loss = output["loss"] if isinstance(output, dict) else output
+        self.output = output = run_step(self.state, "training_step", *arguments)
+        loss = output.get("loss") if isinstance(output, dict) else output
         if not isinstance(loss, Tensor):
             raise TypeError(
                 f"{type(self.state.task).__name__}.training_step must return the loss (a tensor, or a dict with "
@@ -167,17 +185,19 @@ class Epoch:
         for entry in state.schedules:
             if entry.interval == "step" and (state.step + 1) % entry.frequency == 0:
                 _advance(state, entry)
+        state.step += 1
 
     def _count(self, trained: int) -> None:
         state = self.state
-        state.step += 1
         state.step_in_epoch += 1
         state.samples += trained
+        self.in_step = False
         if state.step % self.trainer.log_every_n_steps == 0:
             self._log()
         for hook in self.step_end:
             hook(state)
-        if state.save_wanted:
+        # At its end an epoch still has to be judged: it saves then.
+        if state.save_wanted and state.step_in_epoch < self.steps and state.step < self.last_step:
             self._save()
 
     def _log(self) -> None:
@@ -196,19 +216,19 @@ class Epoch:
         Raises:
             FloatingPointError: a loss since the last look is NaN or infinite.
         """
-        if not self.losses:
+        first, self.first_loss_step = self.first_loss_step, self.state.step + 1
+        if not self.losses:  # stand-ins only
             return
         losses = torch.stack(self.losses).flatten()
         finite = torch.isfinite(losses)
         if not bool(finite.all()):
-            parts = max(1, round(len(losses) / max(1, self.state.step - self.first_loss_step + 1)))
+            parts = max(1, round(len(losses) / max(1, self.state.step - first + 1)))
             position = int((~finite).nonzero()[0])
-            step = self.first_loss_step + position // parts
+            step = first + position // parts
             raise FloatingPointError(
                 f"the loss is {losses[position].item()} at step {step}, learning rate {self.state.learning_rate():.3g}"
             )
         self.losses.clear()
-        self.first_loss_step = self.state.step + 1
 
     def _stop_if_asked(self) -> None:
         state = self.state
@@ -219,7 +239,8 @@ class Epoch:
 
     def _save_before_failing(self, error: ValueError) -> None:
         """Between two steps nothing is half done: one worker alone can still save what it has."""
-        if isinstance(error, BadSamples) and self.state.fabric.world_size == 1 and self.state.step > 0:
+        alone = self.state.fabric.world_size == 1
+        if isinstance(error, BadSamples) and alone and self.state.step > 0 and not self.in_step:
             self._save()
 
     def _end(self) -> None:
@@ -232,6 +253,7 @@ class Epoch:
         if due and state.data.has("val"):
             state.report(evaluate(state, "val", self.trainer.limit_val_batches))
             state.validated_at = state.step
+        state.data.share_bad_samples(state.fabric)
         state.log.in_step = False
         state.hooks("on_train_epoch_end")
         state.report({**state.log.epoch_values(state.fabric.strategy), "epoch": float(state.epoch)})
@@ -264,33 +286,53 @@ def evaluate(state: RunState, split: Literal["val", "test"], limit: int | float)
     if not overrides(state.task, f"{stage}_step"):
         return {}
     state.contract.settle(state.task)
-    training_log, state.log = state.log, MetricLog(split, steps_by_default=False)
-    was_training, view = state.module.training, _view(state)
-    setattr(view, "validating" if split == "val" else "testing", True)
-    state.module.eval()
-    with torch.no_grad(), _judged_weights(state):
+    with _evaluating(state, split):
         state.hooks(f"on_{stage}_start")
         state.hooks(f"on_{stage}_epoch_start")
         batches = limited(limit, state.data.evaluation_steps(split), state.config)
+        transform = batch_transform(state)
+        seen = 0
         for index, (batch, samples) in zip(range(batches), state.data.evaluation_batches(split), strict=False):
             state.log.samples = samples
-            _evaluation_step(state, f"{stage}_step", batch, index)
+            seen += samples
+            _evaluation_step(state, stage, transform, batch, index)
+        state.log.samples = seen  # what a hook logs now stands for all of them
         state.hooks(f"on_{stage}_epoch_end")
         values = state.log.epoch_values(state.fabric.strategy)
         state.hooks(f"on_{stage}_end")
-    state.module.train(was_training)
-    setattr(view, "validating" if split == "val" else "testing", False)
-    state.log = training_log
+    state.data.share_bad_samples(state.fabric)
     return values
 
 
-def _evaluation_step(state: RunState, step: str, batch: Any, index: int) -> None:
+@contextmanager
+def _evaluating(state: RunState, split: Literal["val", "test"]) -> Iterator[None]:
+    """Evaluation mode, the weights to be judged, and a log of its own; afterwards everything as it was."""
+    training_log, state.log = state.log, MetricLog(split, steps_by_default=False, owner=state.task)
+    view, stage = _view(state), "validating" if split == "val" else "testing"
+    # Module by module: a task may keep its frozen layers in evaluation mode while it trains.
+    modes = [(module, module.training) for module in state.module.modules()]
+    was_training, view.training = view.training, False
+    setattr(view, stage, True)
+    state.module.eval()
+    try:
+        with torch.no_grad(), _judged_weights(state):
+            yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        view.training = was_training
+        setattr(view, stage, False)
+        state.log = training_log
+
+
+def _evaluation_step(state: RunState, stage: str, transform: Any, batch: Any, index: int) -> None:
     if state.fabric.device.type != "cpu":
         batch = move_data_to_device(batch, state.fabric.device)
-    batch = state.data.on_after_batch_transfer(batch, 0)
-    state.hooks(f"on_{step.removesuffix('_step')}_batch_start", batch, index)
-    output = run_step(state, step, batch, index)
-    state.hooks(f"on_{step.removesuffix('_step')}_batch_end", output, batch, index)
+    batch = transform(batch, 0)
+    state.hooks(f"on_{stage}_batch_start", batch, index)
+    arguments = (batch, index)[: positional(getattr(state.task, f"{stage}_step"))]
+    output = run_step(state, f"{stage}_step", *arguments)
+    state.hooks(f"on_{stage}_batch_end", output, batch, index)
 
 
 def run_step(state: RunState, step: str, *arguments: Any) -> Any:
@@ -299,8 +341,11 @@ def run_step(state: RunState, step: str, *arguments: Any) -> Any:
     What Fabric's own wrapper adds to this costs 20 microseconds a step and rounds a float64 loss to float32.
     """
     precision = state.fabric.strategy.precision
+    if not isinstance(precision, MixedPrecision):
+        # Mixed precision leaves the batch alone, as Lightning's Trainer does; Fabric would round float labels as well.
+        arguments = precision.convert_input(arguments)
     with precision.forward_context():
-        return state.module._forward_module(step, *precision.convert_input(arguments))
+        return state.module._forward_module(step, *arguments)
 
 
 class _judged_weights:
@@ -338,15 +383,17 @@ class _untouched_metrics:
 def _advance(state: RunState, entry: ScheduleEntry) -> None:
     value = None
     if entry.monitor is not None:
-        if entry.monitor not in state.metrics:
+        names = (entry.monitor, f"{entry.monitor}_epoch")  # the latter where it is logged by step as well
+        name = next((name for name in names if name in state.metrics), None)
+        if name is None:
             known = ", ".join(sorted(state.metrics)) or "none yet"
-            raise ValueError(f"schedule.monitor={entry.monitor!r} was never logged; logged so far: {known}")
-        value = torch.tensor(state.metrics[entry.monitor])
+            message = f"schedule.monitor={entry.monitor!r} was never logged; logged so far: {known}"
+            if entry.strict:
+                raise ValueError(message)
+            log.warning("%s: the learning rate stays", message)
+            return
+        value = torch.tensor(state.metrics[name])
     state.task.lr_scheduler_step(entry.scheduler, value)
-
-
-def _takes_batch_idx(task: Any) -> bool:
-    return len(inspect.signature(task.training_step).parameters) > 1
 
 
 def _view(state: RunState) -> TrainerView:

@@ -1,15 +1,19 @@
 """What `self.log` collects: means over samples, exact over uneven shares, without a wait for the device in between."""
 
+import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from numbers import Real
+from typing import Any, Literal, NamedTuple
 
 import torch
-from lightning.fabric.strategies import Strategy
-from torch import Tensor
+from lightning.fabric.strategies.strategy import Strategy
+from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
 Phase = Literal["train", "val", "test"]
 _REDUCTIONS = ("mean", "sum", "min", "max")
+_IDENTITY = {"mean": 0.0, "sum": 0.0, "min": torch.inf, "max": -torch.inf}
 _FOLD_EVERY = 256
 
 
@@ -24,6 +28,7 @@ class Entry:
     reduction: str
     metric: Metric | None = None
     last: Tensor | float | None = None
+    last_weight: float = 0.0
     waiting: list[tuple[Tensor | float, int]] = field(default_factory=list)
     total: Tensor | None = None
     weight: float = 0.0
@@ -33,27 +38,34 @@ class Entry:
         if not self.waiting:
             return
         device = next((v.device for v, _ in self.waiting if isinstance(v, Tensor)), torch.device("cpu"))
-        values = torch.stack([torch.as_tensor(v, device=device).detach().double().mean() for v, _ in self.waiting])
+        values = torch.stack([_scalar(v, device) for v, _ in self.waiting]).double()
         weights = torch.tensor([float(n) for _, n in self.waiting], dtype=torch.float64, device=device)
-        if self.reduction == "mean":
-            folded = (values * weights).sum()
-            self.total = folded if self.total is None else self.total.to(device) + folded
-        elif self.reduction == "sum":
-            self.total = values.sum() if self.total is None else self.total.to(device) + values.sum()
-        else:
-            extreme = values.max() if self.reduction == "max" else values.min()
-            joined = extreme if self.total is None else torch.stack([self.total.to(device), extreme])
-            self.total = joined.max() if self.reduction == "max" else joined.min()
-        self.weight += float(weights.sum())
+        self.weight += float(sum(n for _, n in self.waiting))
         self.waiting.clear()
+        folded = (values * weights).sum() if self.reduction == "mean" else _reduced(values, self.reduction)
+        kept = [] if self.total is None else [self.total.to(device)]
+        self.total = _reduced(torch.stack([*kept, folded]), self.reduction)
+
+
+class _Name(NamedTuple):
+    """What every worker must know of an entry to take part in its reduction."""
+
+    name: str
+    reduction: str
+    on_step: bool
+    is_metric: bool
+    path: str | None
+    """Where the Metric object is in the task."""
 
 
 class MetricLog:
     """The values of one phase. `samples` is set by the loop before each step: the weight of what is logged in it."""
 
-    def __init__(self, phase: Phase, steps_by_default: bool):
+    def __init__(self, phase: Phase, steps_by_default: bool, owner: nn.Module | None = None):
         self.phase: Phase = phase
         self.steps_by_default = steps_by_default
+        self.owner = owner
+        """The task: a worker that logged nothing finds there the Metric objects that the others logged."""
         self.samples = 1
         self.in_step = False
         self.entries: dict[str, Entry] = {}
@@ -67,6 +79,10 @@ class MetricLog:
         on_step: bool | None = None,
         on_epoch: bool | None = None,
         reduce_fx: Any = "mean",
+        enable_graph: bool = False,
+        sync_dist: bool = False,
+        sync_dist_group: Any = None,
+        add_dataloader_idx: bool = True,
         batch_size: int | None = None,
         **unused: Any,
     ) -> None:
@@ -80,22 +96,24 @@ class MetricLog:
             entry = self.entries[name] = self._entry(name, value, prog_bar, logger, on_step, on_epoch, reduce_fx)
         if entry.metric is not None:
             return
-        if not isinstance(value, (Tensor, float, int)):
+        if isinstance(value, Tensor):
+            if value.numel() != 1:
+                raise ValueError(f"self.log({name!r}): a tensor must hold a single number, not {list(value.shape)}")
+            # A copy: losses are added to, and parameters step on, in place.
+            value = value.detach().clone()
+        elif isinstance(value, Real):
+            value = float(value)
+        else:
             raise ValueError(f"self.log({name!r}): a number, tensor or Metric is needed, not {type(value).__name__}")
         weight = self.samples if batch_size is None or self.samples == 0 else batch_size
-        if weight == 0:
-            return
-        if isinstance(value, Tensor) and value.requires_grad:
-            value = value.detach()
-        entry.last = value
-        if entry.on_epoch:
+        entry.last, entry.last_weight = value, weight
+        if weight and entry.on_epoch:
             entry.waiting.append((value, weight))
             if len(entry.waiting) >= _FOLD_EVERY:
                 entry.fold()
 
     def log_dict(self, dictionary: Any, **options: Any) -> None:
-        items = dictionary.items(keep_base=False) if isinstance(dictionary, MetricCollection) else dictionary.items()
-        for name, value in items:
+        for name, value in named_values(dictionary):
             self.log(name, value, **options)
 
     def _entry(
@@ -111,102 +129,157 @@ class MetricLog:
         return Entry(steps, epochs, prog_bar, logger is not False, reduction, metric)
 
     def step_values(self, strategy: Strategy) -> dict[str, float]:
-        """Values of the last step, weighted over workers: one exchange, one wait. Every worker must call it."""
-        names = [name for name, entry in self.entries.items() if entry.on_step]
-        if not names:
-            return {}
-        values = torch.stack([_number(self.entries[name]) for name in names])
-        weights = torch.full_like(values, float(self.samples))
-        mean = _weighted(values, weights, strategy)
-        return dict(zip([self._step_name(name) for name in names], mean.tolist(), strict=True))
+        """Values of the last step, reduced over workers. One exchange, one wait. Every worker must call it."""
+        names = self._names(strategy, [name for name, entry in self.entries.items() if entry.on_step])
+        sums: list[Tensor | None] = []
+        weights: list[float] = []
+        for name in names:
+            value, weight = self._last(name.name)
+            sums.append(None if value is None else value * weight if name.reduction == "mean" else value)
+            weights.append(weight if value is not None else 0.0)
+        result: dict[str, float] = {}
+        for name, (total, weight) in zip(names, _over_workers(names, sums, weights, strategy), strict=True):
+            on_epoch = name.name in self.entries and self.entries[name.name].on_epoch
+            if weight > 0:
+                value = total / weight if name.reduction == "mean" else total
+                result[f"{name.name}_step" if on_epoch else name.name] = value
+        return result
+
+    def _last(self, name: str) -> tuple[Tensor | None, float]:
+        """The last step's value on this worker, and its weight; None for a worker that had no sample."""
+        entry = self.entries.get(name)
+        if entry is None:
+            return None, 0.0
+        if entry.metric is None:
+            value, weight = entry.last, entry.last_weight
+        else:  # what forward() returned; update() alone keeps no value of the step
+            value, weight = entry.metric._forward_cache, float(self.samples)
+        if value is None or weight == 0:
+            return None, 0.0
+        return torch.as_tensor(value).detach().reshape(()).double(), weight
 
     def epoch_values(self, strategy: Strategy) -> dict[str, float]:
         """Values over the epoch, reduced over workers, and cleared. Every worker must call it."""
-        # A worker whose share was empty logged nothing: the first worker, whose share is the largest, knows the names.
-        kept = [(n, e.reduction, e.metric is not None) for n, e in self.entries.items() if e.on_epoch]
-        result: dict[str, float] = {}
-        sums: list[tuple[str, str]] = []
-        for name, reduction, is_metric in strategy.broadcast(kept):
-            if is_metric:
-                result[self._epoch_name(name)] = self._computed(name)
-            else:
-                sums.append((name, reduction))
-        for name, (total, weight) in self._over_workers(sums, strategy).items():
+        names = self._names(strategy, [name for name, entry in self.entries.items() if entry.on_epoch])
+        metrics = {n: self._metric(n) for n in names if n.is_metric}
+        values = {n: computed(n.name, metric, strategy) for n, metric in metrics.items()}
+        for metric in metrics.values():  # not before all are computed: those of a collection share their state
+            metric.reset()
+        numbers = [name for name in names if not name.is_metric]
+        for name, (total, weight) in zip(numbers, self._totals(numbers, strategy), strict=True):
             if weight > 0:
-                averaged = dict(sums)[name] == "mean"
-                result[self._epoch_name(name)] = total / weight if averaged else total
+                values[name] = total / weight if name.reduction == "mean" else total
         for entry in self.entries.values():
             entry.total, entry.weight, entry.last = None, 0.0, None
-        return result
+        return {f"{n.name}_epoch" if n.on_step else n.name: values[n] for n in names if n in values}
 
-    def _computed(self, name: str) -> float:
-        metric = self.entries[name].metric
-        assert metric is not None
-        value = float(metric.compute())
-        metric.reset()
-        return value
+    def _names(self, strategy: Strategy, names: list[str]) -> list[_Name]:
+        """The first worker's names for all workers: one whose share was empty may have logged nothing."""
+        return strategy.broadcast([self._name(name) for name in names])
 
-    def _over_workers(self, names: list[tuple[str, str]], strategy: Strategy) -> dict[str, tuple[float, float]]:
-        """Total and weight of each (name, reduction) over all workers; every worker must call it with the same names."""
-        if not names:
-            return {}
-        totals: list[Tensor] = []
-        weights: list[float] = []
-        for name, reduction in names:
-            entry = self.entries.get(name)
+    def _name(self, name: str) -> _Name:
+        entry = self.entries[name]
+        is_metric = entry.metric is not None
+        path = self._path(entry.metric) if entry.metric is not None else None
+        return _Name(name, entry.reduction, entry.on_step, is_metric, path)
+
+    def _path(self, metric: Metric) -> str | None:
+        modules = () if self.owner is None else self.owner.named_modules()
+        return next((name for name, module in modules if module is metric), None)
+
+    def _metric(self, name: _Name) -> Metric:
+        """
+        Raises:
+            ValueError: this worker did not log it, and the task does not hold it.
+        """
+        entry = self.entries.get(name.name)
+        if entry is not None and entry.metric is not None:
+            return entry.metric
+        found = self.owner.get_submodule(name.path) if self.owner is not None and name.path is not None else None
+        if not isinstance(found, Metric):
+            raise ValueError(f"self.log({name.name!r}): the Metric must be an attribute of the LightningModule")
+        return found
+
+    def _totals(self, names: list[_Name], strategy: Strategy) -> list[tuple[float, float]]:
+        """Total and weight of each name over all workers; every worker must call it with the same names."""
+        entries = [self.entries.get(name.name) for name in names]
+        for entry in entries:
             if entry is not None:
                 entry.fold()
-            identity = {"max": -torch.inf, "min": torch.inf}.get(reduction, 0.0)
-            total = entry.total if entry is not None else None
-            totals.append(torch.tensor(identity, dtype=torch.float64) if total is None else total.cpu())
-            weights.append(entry.weight if entry is not None else 0.0)
-        operations = ["sum" if reduction == "mean" else reduction for _, reduction in names]
-        reduced = {
-            operation: strategy.all_reduce(torch.stack(totals).to(strategy.root_device), reduce_op=operation).tolist()
-            for operation in sorted(set(operations))
-        }
-        weight = torch.tensor(weights, dtype=torch.float64, device=strategy.root_device)
-        summed = strategy.all_reduce(weight, reduce_op="sum").tolist()
-        return {
-            name: (reduced[operation][column], summed[column])
-            for column, ((name, _), operation) in enumerate(zip(names, operations, strict=True))
-        }
-
-    def _step_name(self, name: str) -> str:
-        return f"{name}_step" if self.entries[name].on_epoch else name
-
-    def _epoch_name(self, name: str) -> str:
-        entry = self.entries.get(name)
-        return f"{name}_epoch" if entry is not None and entry.on_step else name
+        sums = [None if entry is None else entry.total for entry in entries]
+        return _over_workers(names, sums, [0.0 if entry is None else entry.weight for entry in entries], strategy)
 
     def state_dict(self, strategy: Strategy) -> dict[str, Any]:
         """Sums over all workers of an epoch that a checkpoint interrupts; every worker must call it."""
-        kept = [(n, e.reduction, e.on_step, e.prog_bar, e.logger) for n, e in self.entries.items() if e.on_epoch and not e.metric]
-        kept = strategy.broadcast(kept)
-        sums = self._over_workers([(name, reduction) for name, reduction, *_ in kept], strategy)
-        return {
-            name: {"flags": [on_step, True, prog_bar, logger], "reduction": reduction, "sum": list(sums[name])}
-            for name, reduction, on_step, prog_bar, logger in kept
-        }
+        names = self._names(strategy, [name for name, entry in self.entries.items() if entry.on_epoch])
+        totals = self._totals(names, strategy)
+        saved: dict[str, Any] = {}
+        for name, total in zip(names, totals, strict=True):
+            if name.is_metric and name.path is None:
+                continue  # not the task's: nobody could find it again
+            entry = self.entries.get(name.name)
+            flags = [name.on_step, True, entry is not None and entry.prog_bar, entry is None or entry.logger]
+            saved[name.name] = {"flags": flags, "reduction": name.reduction, "sum": list(total), "metric": name.path}
+        return saved
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """For one worker, which then carries what all had gathered."""
         for name, saved in state.items():
             total, weight = saved["sum"]
             kept = torch.tensor(total, dtype=torch.float64) if weight > 0 else None
-            self.entries[name] = Entry(*saved["flags"], saved["reduction"], total=kept, weight=weight)
+            path = saved.get("metric")
+            metric = self._metric(_Name(name, saved["reduction"], True, True, path)) if path is not None else None
+            on_step, on_epoch, prog_bar, logger = saved["flags"]
+            self.entries[name] = Entry(
+                on_step, on_epoch, prog_bar, logger, saved["reduction"], metric, total=kept, weight=weight
+            )
 
 
-def _number(entry: Entry) -> Tensor:
-    value = entry.last
-    if entry.metric is not None:
-        value = entry.metric._forward_cache
-    if value is None:
-        return torch.tensor(torch.nan)
-    return torch.as_tensor(value).detach().float().mean()
+def named_values(dictionary: Any) -> Iterable[tuple[str, Any]]:
+    """What log_dict is given, as pairs; a MetricCollection's metrics under their prefixed names."""
+    if isinstance(dictionary, MetricCollection):
+        return dictionary.items(keep_base=False, copy_state=False)
+    return dictionary.items()
 
 
-def _weighted(values: Tensor, weights: Tensor, strategy: Strategy) -> Tensor:
-    both = torch.stack([values * weights, weights]).to(strategy.root_device)
-    summed = strategy.all_reduce(both, reduce_op="sum")
-    return (summed[0] / summed[1]).cpu()
+def computed(name: str, metric: Metric, strategy: Strategy) -> float:
+    """A metric's value over all workers.
+
+    Raises:
+        ValueError: it is not a single number.
+    """
+    with warnings.catch_warnings():
+        if strategy.broadcast(metric.update_called) and not metric.update_called:
+            warnings.simplefilter("ignore")  # others have updated it, and their state is what counts
+        value = metric.compute()
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        raise ValueError(f"self.log({name!r}): {type(metric).__name__}.compute() must give a single number")
+    return float(value)
+
+
+def _over_workers(
+    names: list[_Name], totals: list[Tensor | None], weights: list[float], strategy: Strategy
+) -> list[tuple[float, float]]:
+    """Each name's total, reduced as it says, and the sum of its weights, over all workers."""
+    if not names:
+        return []
+    device = next((total.device for total in totals if total is not None), torch.device("cpu"))
+    filled = [_IDENTITY[n.reduction] if t is None else t for n, t in zip(names, totals, strict=True)]
+    stacked = torch.stack([_scalar(total, device) for total in filled]).double()
+    operations = ["sum" if name.reduction == "mean" else name.reduction for name in names]
+    weight = torch.tensor(weights, dtype=torch.float64, device=device)
+    both = strategy.all_reduce(torch.cat([stacked, weight]).to(strategy.root_device), reduce_op="sum").tolist()
+    reduced = {"sum": both[: len(names)]}
+    for operation in sorted({*operations} - {"sum"}):
+        reduced[operation] = strategy.all_reduce(stacked.clone().to(strategy.root_device), reduce_op=operation).tolist()
+    return [(reduced[o][column], both[len(names) + column]) for column, o in enumerate(operations)]
+
+
+def _reduced(values: Tensor, reduction: str) -> Tensor:
+    return values.max() if reduction == "max" else values.min() if reduction == "min" else values.sum()
+
+
+def _scalar(value: Tensor | float, device: torch.device) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.to(device).reshape(())
+    return torch.tensor(value, dtype=torch.float64, device=device)

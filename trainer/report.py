@@ -139,7 +139,8 @@ def _shown(path: Path) -> str:
 def mark_failed(run_dir: Path, message: str, rank: int) -> None:
     """Say in summary.json that, why and where the run failed; keep what it says already."""
     summary = read_summary(run_dir)
-    write_summary(run_dir, {**summary, "status": "failed", "error": message, "failed_rank": rank})
+    failure = {"status": "failed", "error": message, "failed_rank": rank, "versions": versions()}
+    write_summary(run_dir, {**summary, **failure})
 
 
 def last_good_checkpoint(run_dir: Path) -> str:

@@ -7,11 +7,9 @@ from .assemble import assemble
 from .config import load
 from .log import log
 from .loop import Stopped, evaluate, fit
-from .report import announce, finish, summarize, write_summary
-from .signals import StopRequest
+from .report import announce, finish, write_summary
+from .signals import STATUS, StopRequest
 from .state import RunState
-
-_STATUS = {"SIGINT": "interrupted", "SIGTERM": "preempted"}
 
 
 class CannotStart(ValueError):
@@ -62,12 +60,12 @@ def train(state: RunState) -> str:
     """Fit, test, report. Returns the run's status."""
     announce(state)
     if state.fabric.is_global_zero:
-        write_summary(state.run_dir, summarize(state, "running"))
+        write_summary(state.run_dir, {"status": "running", "world_size": state.fabric.world_size, "steps": state.step})
     try:
         fit(state)
     except Stopped:
         assert state.stop_request.signal is not None
-        status = _STATUS[state.stop_request.signal.name]
+        status = STATUS[state.stop_request.signal]
         log.info("%s at step %d; saved in %s", status, state.step, state.last_checkpoint)
     else:
         status = "done"
@@ -76,6 +74,7 @@ def train(state: RunState) -> str:
         if state.data.has("test"):
             state.report(evaluate(state, "test", state.config.trainer.limit_test_batches))
     state.call("on_fit_end")
+    state.hooks("teardown", "fit")
     finish(state, status)
     return status
 

@@ -2,15 +2,33 @@
 
 import os
 import signal
+from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
 import torch.distributed as dist
 
 _KEY = "leyden/stop"
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+Handler = Callable[[int, FrameType | None], None]
+STATUS = {signal.SIGTERM: "preempted", signal.SIGHUP: "preempted", signal.SIGINT: "interrupted"}
+"""What a run that saved and stopped is called."""
+
+
+def take_over(handler: Handler) -> dict[signal.Signals, Any]:
+    """Install a handler for every signal that asks for an end, unless it is ignored (nohup). Returns the old ones."""
+    taken = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in taken}
+
+
+def give_back(kept: dict[signal.Signals, Any]) -> None:
+    """Undo `take_over`."""
+    for number, handler in kept.items():
+        signal.signal(number, handler)
 
 
 class StopRequest:
-    """Set by SIGTERM and SIGINT, read by the loop between two steps.
+    """Set by SIGTERM, SIGHUP and SIGINT, read by the loop between two steps.
 
     Several workers get the signal at different times, and each step is a meeting of all of them. So a worker that has
     the flag posts the step it stands at and goes on; once everybody has posted, all stop one step after the largest.
@@ -21,10 +39,9 @@ class StopRequest:
         self.signal: signal.Signals | None = None
         self._posted = False
 
-    def listen(self) -> None:
-        """Take over SIGTERM and SIGINT. A second SIGINT ends the process at once."""
-        signal.signal(signal.SIGTERM, self._note)
-        signal.signal(signal.SIGINT, self._note)
+    def listen(self) -> dict[signal.Signals, Any]:
+        """Take over the signals; returns the old handlers. A second SIGINT ends the process at once."""
+        return take_over(self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.signal is not None and number == signal.SIGINT:

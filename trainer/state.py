@@ -45,6 +45,10 @@ class RunState:
     """Samples trained on, over all workers."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Newest value of everything logged."""
+    unlogged: set[str] = field(default_factory=set)
+    """Names that the task logs with logger=False: remembered, not handed to loggers."""
+    shown: set[str] = field(default_factory=set)
+    """Names that the task logs with prog_bar=True."""
     stop_reason: str | None = None
     save_wanted: bool = False
     """Set by a callback; the loop saves when every callback has had its turn at this step."""
@@ -84,6 +88,8 @@ class RunState:
     def report(self, values: dict[str, float]) -> None:
         """Remember values and hand them to every logger."""
         self.metrics.update(values)
+        if self.unlogged:
+            values = {name: value for name, value in values.items() if name not in self.unlogged}
         if values and self.fabric.is_global_zero:
             for logger in self.fabric.loggers:
                 logger.log_metrics(values, step=self.step)

@@ -71,6 +71,7 @@ class Progress:
 
 
 def _metrics(state: RunState) -> str:
-    shown = {n: v for n, v in state.metrics.items() if n.split("/")[-1].split("_")[0] in ("loss", "acc")}
+    usual = ("loss", "acc")
+    shown = {n: v for n, v in state.metrics.items() if n in state.shown or n.split("/")[-1].split("_")[0] in usual}
     speed = state.metrics.get("samples_per_second")
     return "  ".join([f"{n} {v:.4g}" for n, v in shown.items()] + ([f"{speed:.0f} samples/s"] if speed else []))

@@ -20,6 +20,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from ..config import Config, load
 from ..report import last_good_checkpoint, mark_failed, read_summary
+from ..signals import give_back, take_over
 from ..topology import threads_per_worker
 from .worker import FAILURES, remove_unstarted
 
@@ -55,7 +56,7 @@ class Agent:
 
     def run(self) -> BaseException | None:
         """Wait for the workers' end. Returns what went wrong."""
-        kept = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        kept = take_over(self._note)
         thread = threading.Thread(target=self._launch, name="elastic-agent")
         thread.start()
         try:
@@ -63,8 +64,7 @@ class Agent:
                 thread.join(0.1)
                 self._pass_on()
         finally:
-            for number, handler in kept.items():
-                signal.signal(number, handler)
+            give_back(kept)
         return self.error
 
     def _note(self, number: int, frame: FrameType | None) -> None:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from ..config import load
 from ..log import close_log, open_log
-from ..signals import StopRequest
+from ..signals import StopRequest, give_back
 
 _EXIT_CODES = {"done": 0, "preempted": 75, "interrupted": 130}
 FAILURES = "LEYDEN_FAILURES"
@@ -29,9 +29,8 @@ def work_here(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
     """
     from ..run import CannotStart
 
-    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     stop_request = StopRequest()
-    stop_request.listen()
+    kept = stop_request.listen()
     try:
         return _EXIT_CODES[_work(run_dir, verb, checkpoint, stop_request)]
     except CannotStart:
@@ -46,8 +45,7 @@ def work_here(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
         return 1
     finally:
         close_log()
-        for number, handler in kept.items():
-            signal.signal(number, handler)
+        give_back(kept)
 
 
 def _work(run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest) -> str:

@@ -41,7 +41,7 @@ class TensorBoard(TensorBoardLogger):
 
 def cut_events(path: Path, step: int) -> None:
     """Rewrite an event file without the events after `step`, and without the torn one that a kill may leave."""
-    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
 
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with open(beside, "wb") as file:

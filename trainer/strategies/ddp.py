@@ -42,15 +42,15 @@ class DDP(DDPStrategy):
         find_unused_parameters: bool = False,
         timeout_s: float = 1800,
     ):
-        super().__init__(
-            timeout=timedelta(seconds=timeout_s),
-            bucket_cap_mb=bucket_cap_mb,
-            static_graph=static_graph,
-            gradient_as_bucket_view=gradient_as_bucket_view,
-            find_unused_parameters=find_unused_parameters,
+        options: dict[str, Any] = {
+            "bucket_cap_mb": bucket_cap_mb,
+            "static_graph": static_graph,
+            "gradient_as_bucket_view": gradient_as_bucket_view,
+            "find_unused_parameters": find_unused_parameters,
             # The first worker's statistics are what counts: `settle` spreads them when somebody looks.
-            **{_SYNC_BUFFERS: False},
-        )
+            _SYNC_BUFFERS: False,
+        }
+        super().__init__(timeout=timedelta(seconds=timeout_s), **options)
         self.communication_seconds = 0.0
         self._last_bucket_ready: float | None = None
 

@@ -11,11 +11,3 @@ class Single(SingleDeviceStrategy):
     def root_device(self) -> torch.device:
         # The accelerator is set by Fabric after construction, from topology.device.
         return torch.device("cuda", 0) if type(self.accelerator).__name__ == "CUDAAccelerator" else torch.device("cpu")
-
-    @staticmethod
-    def refuses(config: object) -> list[str]:
-        """One worker is all it can use."""
-        workers = config.topology.workers  # pyright: ignore[reportAttributeAccessIssue]  # a Config, not imported here
-        if workers == 1:
-            return []
-        return [f"strategy=single trains on one worker, the topology has {workers}: strategy=ddp uses them all"]

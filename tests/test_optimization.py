@@ -1,0 +1,121 @@
+"""Optimizer groups, schedules, starting weights, repeatability and the accuracy that all of it adds up to."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from runs import TINY, Freeze, metrics
+from safetensors.torch import save_file
+
+from leyden.datasets.augment import CropFlip
+from leyden.datasets.digits import Digits
+from leyden.models.lenet5 import LeNet5
+from leyden.trainer import checkpoint
+from leyden.trainer.assemble import parameter_groups
+from leyden.trainer.launch import start
+from leyden.trainer.random_state import generator, mix, seed_everything
+from leyden.trainer.schedule import WarmupCosine
+
+
+def test_biases_and_norms_can_be_left_out_of_the_decay() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    decayed, free = parameter_groups(net, {"lr": 0.1, "weight_decay": 0.5}, decay_all=False)
+    assert [p.ndim for p in decayed["params"]] == [2]
+    assert [p.ndim for p in free["params"]] == [1, 1, 1]
+    assert (decayed["weight_decay"], free["weight_decay"]) == (0.5, 0.0)
+    assert len(parameter_groups(net, {"weight_decay": 0.5}, decay_all=True)) == 4
+
+
+def test_warmup_then_cosine() -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=2.0)
+    schedule = WarmupCosine(optimizer, total_steps=12, warmup_steps=3, final_fraction=0.1)
+    rates = []
+    for _ in range(13):
+        rates.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
+    assert rates[:4] == pytest.approx([0.5, 1.0, 1.5, 2.0])
+    assert rates[3:] == pytest.approx([2 * (0.1 + 0.9 * (1 + math.cos(math.pi * t / 9)) / 2) for t in range(10)])
+    with pytest.raises(ValueError, match="warmup_steps=13"):
+        WarmupCosine(optimizer, total_steps=12, warmup_steps=13)
+
+
+def test_init_from_a_safetensors_file_with_another_head(
+    freeze: Freeze, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = freeze("first", *TINY)
+    start(first)
+    kept = {n: w.contiguous() for n, w in checkpoint.read(first / "checkpoints" / "last.ckpt")["model"].items()}
+    kept["model.layers.3.weight"] = torch.zeros(100, 16)
+    save_file({name.removeprefix("model."): weight for name, weight in kept.items()}, tmp_path / "w.safetensors")
+    capsys.readouterr()
+    second = freeze("second", *TINY, f"init_from={tmp_path}/w.safetensors", "trainer.max_steps=1", "optimizer.lr=1e-12")
+    start(second)
+    output = capsys.readouterr().out
+    assert "3 of 4 tensors" in output
+    assert "started fresh: model.layers.3.weight" in output
+    weights = checkpoint.read(second / "checkpoints" / "last.ckpt")["model"]
+    assert torch.allclose(weights["model.layers.1.weight"], kept["model.layers.1.weight"], atol=1e-6)
+
+
+def test_init_from_something_else_is_refused(freeze: Freeze, tmp_path: Path) -> None:
+    save_file({"unheard.of": torch.zeros(2)}, tmp_path / "w.safetensors")
+    run_dir = freeze("run", *TINY, f"init_from={tmp_path}/w.safetensors")
+    with pytest.raises(ValueError, match="none of its 1 tensors"):
+        start(run_dir)
+    assert not run_dir.exists()
+
+
+def test_the_same_seed_gives_the_same_run_and_another_does_not(freeze: Freeze) -> None:
+    runs = [freeze(name, *TINY, f"seed={seed}") for name, seed in (("a", 1), ("b", 1), ("c", 2))]
+    for run_dir in runs:
+        start(run_dir)
+    a, b, c = (metrics(run_dir)["val/loss"] for run_dir in runs)
+    assert a == b
+    assert a != c
+
+
+def test_the_optimizer_reaches_the_schedule_end(freeze: Freeze) -> None:
+    run_dir = freeze("run", *TINY, "schedule.warmup_steps=3", "schedule.final_fraction=0.5", "optimizer.lr=0.01")
+    start(run_dir)
+    assert metrics(run_dir)["lr"] == pytest.approx(0.005)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(5))
+def test_lenet5_learns_the_digits(freeze: Freeze, seed: int) -> None:
+    run_dir = freeze("run", f"seed={seed}")
+    assert start(run_dir) == 0
+    assert metrics(run_dir)["val/acc"] > 0.97
+
+
+def test_a_run_is_the_plain_loop_that_one_would_write(freeze: Freeze) -> None:
+    run_dir = freeze("run", "trainer.max_epochs=2", "seed=3")
+    start(run_dir)
+    net = by_hand(epochs=2, seed=3)
+    for name, weight in checkpoint.read(run_dir / "checkpoints" / "last.ckpt")["model"].items():
+        assert torch.equal(weight, net.state_dict()[name.removeprefix("model.")]), name
+
+
+def by_hand(epochs: int, seed: int) -> torch.nn.Module:
+    """The default run without Leyden's loop, tasks, Fabric, loggers: what is shared is the order and the draws."""
+    seed_everything(seed)
+    digits, crop = Digits("train"), CropFlip(padding=2, flip=False)
+    kept = sorted(torch.randperm(1437, generator=generator(0)).tolist()[287:])
+    net = LeNet5(10, (1, 32, 32))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9, weight_decay=5e-4)
+    steps = epochs * 18
+    for epoch in range(epochs):
+        order = torch.randperm(1150, generator=generator(seed, epoch, 0))
+        for number, batch in enumerate(order.split(64)):
+            samples = [(crop(digits[kept[i]][0], mix(seed, epoch, i)), digits[kept[i]][1]) for i in batch.tolist()]
+            images = torch.stack([image for image, _ in samples]).float().div(255)
+            images = images.sub(torch.tensor(digits.mean)).div(torch.tensor(digits.std))
+            for group in optimizer.param_groups:
+                group["lr"] = 0.02 * (1 + math.cos(math.pi * (epoch * 18 + number) / steps)) / 2
+            optimizer.zero_grad()
+            labels = torch.tensor([label for _, label in samples])
+            torch.nn.functional.cross_entropy(net(images), labels).backward()
+            optimizer.step()
+    return net
