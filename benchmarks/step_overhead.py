@@ -132,7 +132,7 @@ def bare_fabric(timer: Timer, folder: Path) -> None:
 
 
 def accelerate(timer: Timer, folder: Path) -> None:
-    from accelerate import Accelerator
+    from accelerate import Accelerator  # pyright: ignore[reportMissingImports]  # an extra
 
     accelerator = Accelerator(cpu=True)
     net = nn.Linear(INPUTS, CLASSES)
