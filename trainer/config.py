@@ -119,9 +119,9 @@ class Config(Strict):
 
 def frozen_values(run_dir: Path) -> dict[str, Any]:
     """The run's config as plain values: the frozen one, then what each `leyden resume` changed, in order."""
-    values = yaml.safe_load((run_dir / "config.yaml").read_text())
+    values = _read(run_dir / "config.yaml")
     changes_file = run_dir / "resume.yaml"
-    for change in yaml.safe_load(changes_file.read_text()) if changes_file.exists() else []:
+    for change in _read(changes_file) if changes_file.exists() else []:
         for key, value in change["changed"].items():
             *parents, last = key.split(".")
             node = values
@@ -129,6 +129,11 @@ def frozen_values(run_dir: Path) -> dict[str, Any]:
                 node = node[parent]
             node[last] = value
     return values
+
+
+def _read(file: Path) -> Any:
+    # libyaml's loader, where PyYAML was built with it, is ten times as fast
+    return yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def load(run_dir: Path) -> Config:
