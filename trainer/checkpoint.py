@@ -17,6 +17,7 @@ from torchmetrics import Metric
 from . import random_state
 from .log import log
 from .state import RunState
+from .whole_file import whole_file
 
 FORMAT = 1
 LAST = "last.ckpt"
@@ -94,7 +95,7 @@ def save(state: RunState) -> Path | None:
     """
     if state.config.trainer.fast_dev_run:
         return None
-    path = folder(state.run_dir) / f"step={state.step:08d}.ckpt"
+    path = path_of(state.run_dir, state.step)
     if state.last_checkpoint == path:
         return path
     state.contract.settle(state.task)
@@ -118,19 +119,13 @@ def _refuse_not_finite(weights: dict[str, Any]) -> None:
 def write(content: dict[str, Any], path: Path) -> None:
     """Write beside, flush, rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with open(beside, "wb") as file:
+        with whole_file(path, "wb") as file:
             torch.save(content, file)
             file.flush()
-            os.fsync(file.fileno())
-        _refuse_foreign(beside)
-        os.replace(beside, path)
-    except BaseException as error:
-        beside.unlink(missing_ok=True)
-        if isinstance(error, RuntimeError):  # torch's zip writer reports a full disk as RuntimeError
-            raise OSError(f"could not write {path}: {error}") from error
-        raise
+            _refuse_foreign(Path(file.name))
+    except RuntimeError as error:  # torch's zip writer reports a full disk as RuntimeError
+        raise OSError(f"could not write {path}: {error}") from error
     _flush_folder(path.parent)
 
 
@@ -162,6 +157,11 @@ def _flush_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def path_of(run_dir: Path, step: int) -> Path:
+    """The checkpoint of an optimizer step."""
+    return folder(run_dir) / f"step={step:08d}.ckpt"
 
 
 def step_of(path: Path) -> int:
@@ -208,7 +208,7 @@ def newest(run_dir: Path) -> tuple[Path, dict[str, Any]] | None:
     """
     last = folder(run_dir) / LAST
     candidates = saved(run_dir)
-    if last.exists() and not any(_same_file(last, path) for path in candidates):
+    if last.exists() and not any(os.path.samefile(last, path) for path in candidates):
         candidates.insert(0, last)
     for path in candidates:
         try:
@@ -218,10 +218,6 @@ def newest(run_dir: Path) -> tuple[Path, dict[str, Any]] | None:
     if candidates:
         raise DamagedCheckpoint(f"none of the {len(candidates)} checkpoints in {folder(run_dir)} can be read")
     return None
-
-
-def _same_file(one: Path, other: Path) -> bool:
-    return os.path.samefile(one, other)
 
 
 def restore(state: RunState, path: Path, content: dict[str, Any]) -> None:

@@ -1,7 +1,6 @@
 """YAML and overrides to one plain config. Hydra composes; what it says of a mistake is put into our words."""
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from .errors import ConfigError, Problem, refuse
 from .hydra_errors import Situation, explained
 from .origin import Given, Origin
 from .run_folder import Claim, absolute, claim
+from .targets import make_importable
 from .validation import validated
 
 MAIN = "pkg://leyden.conf"
@@ -224,11 +224,6 @@ def _run_dir(composed: DictConfig) -> Path:
         return absolute(str(composed.hydra.run.dir))
     except OmegaConfBaseException as error:
         raise refuse("hydra.run.dir", str(error).splitlines()[0], remedy="hydra.run.dir=FOLDER") from None
-
-
-def make_importable(config: Config) -> None:
-    """Append the config's folders to sys.path, as the workers will."""
-    sys.path += [folder for folder in config.python_path if folder not in sys.path]
 
 
 def without_hydra(composed: DictConfig) -> DictConfig:

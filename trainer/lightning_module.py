@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch import LightningDataModule, LightningModule
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
@@ -349,9 +350,15 @@ def settle_precision(task: LightningModule) -> None:
                 module._dtype = floating.dtype
 
 
-def batch_transform(state: "RunState") -> Callable[[Any, int], Any]:
-    """What is done to a batch on the device: the data's on_after_batch_transfer, then the task's own."""
-    prepare = state.data.on_after_batch_transfer
-    if not overrides(state.task, "on_after_batch_transfer"):
-        return prepare
-    return lambda batch, index: state.task.on_after_batch_transfer(prepare(batch, index), index)
+def batch_transfer(state: "RunState") -> Callable[[Any], Any]:
+    """A batch's way to where it is computed: the device, the data's on_after_batch_transfer, then the task's own."""
+    prepare, device = state.data.on_after_batch_transfer, state.fabric.device
+    change = state.task.on_after_batch_transfer if overrides(state.task, "on_after_batch_transfer") else None
+
+    def transfer(batch: Any) -> Any:
+        if device.type != "cpu":
+            batch = move_data_to_device(batch, device)
+        batch = prepare(batch, 0)
+        return batch if change is None else change(batch, 0)
+
+    return transfer

@@ -8,13 +8,12 @@ from typing import Any, Literal
 
 import torch
 from lightning.fabric.plugins import MixedPrecision
-from lightning.fabric.utilities import move_data_to_device
 from torch import Tensor
 from torchmetrics import Metric
 
 from . import checkpoint
 from .data import BadSamples, Part
-from .lightning_module import ScheduleEntry, TrainerView, batch_transform, overrides, positional
+from .lightning_module import ScheduleEntry, TrainerView, batch_transfer, overrides, positional
 from .log import log
 from .metric_log import MetricLog
 from .state import RunState, limited
@@ -53,13 +52,12 @@ class Epoch:
     def __init__(self, state: RunState):
         self.state = state
         self.trainer = state.config.trainer
-        self.device = state.fabric.device
         self.losses: list[Tensor] = []
         self.first_loss_step = state.step + 1
         self.logged_times = copy(state.times)
         self.step_end = [c.on_step_end for c in state.callbacks.values() if hasattr(c, "on_step_end")]
         self.takes_batch_idx = positional(state.task.training_step) > 1
-        self.after_transfer = batch_transform(state)
+        self.transfer = batch_transfer(state)
         self.batch_idx = state.step_in_epoch * self.trainer.accumulate_grad_batches
         self.output: Any = None
         self.loss: Any = None
@@ -105,7 +103,7 @@ class Epoch:
             part = next(parts, None)
             if part is None:
                 return False
-            batch = self._transfer(part.batch)
+            batch = self.transfer(part.batch)
             data += perf_counter() - before
             trained += self._forward_backward(batch, part)
             if part.ends_step:
@@ -124,11 +122,6 @@ class Epoch:
         self._count(trained)
         times.total += perf_counter() - computed
         return True
-
-    def _transfer(self, batch: Any) -> Any:
-        if self.device.type != "cpu":
-            batch = move_data_to_device(batch, self.device)
-        return self.after_transfer(batch, 0)
 
     def _forward_backward(self, batch: Any, part: Part) -> int:
         """Gradients of one part; returns the samples that it stands for over all workers."""
@@ -290,12 +283,12 @@ def evaluate(state: RunState, split: Literal["val", "test"], limit: int | float)
         state.hooks(f"on_{stage}_start")
         state.hooks(f"on_{stage}_epoch_start")
         batches = limited(limit, state.data.evaluation_steps(split), state.config)
-        transform = batch_transform(state)
+        transfer, taken = batch_transfer(state), positional(getattr(state.task, f"{stage}_step"))
         seen = 0
         for index, (batch, samples) in zip(range(batches), state.data.evaluation_batches(split), strict=False):
             state.log.samples = samples
             seen += samples
-            _evaluation_step(state, stage, transform, batch, index)
+            _evaluation_step(state, stage, taken, transfer(batch), index)
         state.log.samples = seen  # what a hook logs now stands for all of them
         state.hooks(f"on_{stage}_epoch_end")
         values = state.log.epoch_values(state.fabric.strategy)
@@ -325,13 +318,9 @@ def _evaluating(state: RunState, split: Literal["val", "test"]) -> Iterator[None
         state.log = training_log
 
 
-def _evaluation_step(state: RunState, stage: str, transform: Any, batch: Any, index: int) -> None:
-    if state.fabric.device.type != "cpu":
-        batch = move_data_to_device(batch, state.fabric.device)
-    batch = transform(batch, 0)
+def _evaluation_step(state: RunState, stage: str, taken: int, batch: Any, index: int) -> None:
     state.hooks(f"on_{stage}_batch_start", batch, index)
-    arguments = (batch, index)[: positional(getattr(state.task, f"{stage}_step"))]
-    output = run_step(state, f"{stage}_step", *arguments)
+    output = run_step(state, f"{stage}_step", *(batch, index)[:taken])
     state.hooks(f"on_{stage}_batch_end", output, batch, index)
 
 

@@ -1,7 +1,6 @@
 """What a run tells at its start and end: lines, the final table, summary.json."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,10 @@ from rich.table import Table
 
 from . import checkpoint
 from .log import log
+from .origin import shown
 from .state import RunState
 from .versions import versions
+from .whole_file import whole_file
 
 
 def announce(state: RunState) -> None:
@@ -38,13 +39,9 @@ def announce(state: RunState) -> None:
 
 def write_summary(run_dir: Path, summary: dict[str, Any]) -> None:
     """summary.json, whole at any time."""
-    beside = run_dir / f".summary.json.{os.getpid()}"
-    with open(beside, "w") as file:
+    with whole_file(run_dir / "summary.json") as file:
         json.dump(summary, file, indent=2)
         file.write("\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, run_dir / "summary.json")
 
 
 def read_summary(run_dir: Path) -> dict[str, Any]:
@@ -52,9 +49,13 @@ def read_summary(run_dir: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def summarize(state: RunState, status: str, **more: Any) -> dict[str, Any]:
+def summarize(state: RunState, status: str) -> dict[str, Any]:
     """Everything worth keeping of a run, in plain values."""
     times = state.times
+
+    def relative(path: Path) -> str:
+        return str(path.relative_to(state.run_dir))
+
     best = getattr(state.callbacks.get("checkpoint"), "best", [])
     return {
         "status": status,
@@ -67,14 +68,15 @@ def summarize(state: RunState, status: str, **more: Any) -> dict[str, Any]:
         "world_size": state.fabric.world_size,
         "device": state.fabric.device.type,
         "stop_reason": state.stop_reason,
-        "best": [{"value": value, "checkpoint": f"checkpoints/step={step:08d}.ckpt"} for value, step in best],
-        "last_checkpoint": str(state.last_checkpoint.relative_to(state.run_dir)) if state.last_checkpoint else None,
+        "best": [
+            {"value": value, "checkpoint": relative(checkpoint.path_of(state.run_dir, step))} for value, step in best
+        ],
+        "last_checkpoint": relative(state.last_checkpoint) if state.last_checkpoint else None,
         "resumed_from_step": checkpoint.step_of(state.resumed_from) if state.resumed_from else None,
         "bad_samples": list(state.data.bad_samples),
         "seed": state.config.seed,
         "tags": state.config.tags,
         "versions": versions(),
-        **more,
     }
 
 
@@ -124,16 +126,10 @@ def _print_table(state: RunState, summary: dict[str, Any]) -> None:
     if state.data.bad_samples:
         table.add_row("unreadable samples", str(len(state.data.bad_samples)))
     Console(soft_wrap=True).print(table)
-    name = _shown(state.run_dir)
+    name = shown(state.run_dir)
     log.info("next:  leyden view %s    # TensorBoard", name)
     verb = "eval" if summary["status"] == "done" else "resume"
     log.info("       leyden %s %s", verb, name)
-
-
-def _shown(path: Path) -> str:
-    """A path as short as it can be typed from here."""
-    here = Path.cwd()
-    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
 def mark_failed(run_dir: Path, message: str, rank: int) -> None:
@@ -148,4 +144,4 @@ def last_good_checkpoint(run_dir: Path) -> str:
     found = checkpoint.saved(run_dir)
     if not found:
         return "no checkpoint had been written"
-    return f"last good checkpoint: {found[0]}\ngo on with: leyden resume {_shown(run_dir)}"
+    return f"last good checkpoint: {found[0]}\ngo on with: leyden resume {shown(run_dir)}"

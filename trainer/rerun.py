@@ -13,6 +13,7 @@ from .config import Config, frozen_values
 from .errors import ConfigError, Problem, nearest, refuse
 from .origin import Given, Origin
 from .run_folder import FROZEN, run_and_checkpoint, write_whole
+from .targets import make_importable
 from .validation import unknown_key, validated
 
 CHANGES = "resume.yaml"
@@ -44,8 +45,6 @@ class FrozenRun:
         Raises:
             ConfigError: it cannot.
         """
-        from .compose import make_importable
-
         try:
             config = validated(self.values)
             make_importable(config)

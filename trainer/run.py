@@ -4,7 +4,7 @@ from pathlib import Path
 
 from . import checkpoint
 from .assemble import assemble
-from .config import load
+from .config import Config
 from .log import log
 from .loop import Stopped, evaluate, fit
 from .report import announce, finish, write_summary
@@ -16,13 +16,14 @@ class CannotStart(ValueError):
     """A user's mistake that showed only when the parts were built. Nothing was trained."""
 
 
-def prepare(run_dir: Path, verb: str, from_checkpoint: Path | None, stop_request: StopRequest) -> RunState:
+def prepare(
+    config: Config, run_dir: Path, verb: str, from_checkpoint: Path | None, stop_request: StopRequest
+) -> RunState:
     """
     Raises:
         CannotStart: with the message for the user.
     """
     try:
-        config = load(run_dir)
         state = assemble(config, run_dir, stop_request)
         if verb != "train":
             continue_from(state, from_checkpoint)
@@ -35,15 +36,14 @@ def prepare(run_dir: Path, verb: str, from_checkpoint: Path | None, stop_request
 
 def continue_from(state: RunState, path: Path | None) -> None:
     """Restore a given checkpoint, or the newest whole one; all workers the one that the first finds."""
-    found: Path | None = path
+    content = None
     if path is None and state.fabric.is_global_zero:
-        newest = checkpoint.newest(state.run_dir)
-        found = newest[0] if newest else None
-    found = state.fabric.broadcast(found)
-    if found is None:
+        path, content = checkpoint.newest(state.run_dir) or (None, None)
+    path = state.fabric.broadcast(path)
+    if path is None:
         log.info("no checkpoint yet: starts from the beginning")
     else:
-        checkpoint.restore(state, found, checkpoint.read(found))
+        checkpoint.restore(state, path, content or checkpoint.read(path))
 
 
 def cut_loggers(state: RunState) -> None:

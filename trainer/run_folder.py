@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import yaml
 
 from .errors import ConfigError, nearest, refuse
 from .origin import shown
+from .whole_file import whole_file
 
 FROZEN = "config.yaml"
 SWEEP = "multirun.yaml"
@@ -93,14 +93,9 @@ def refuse_taken(folder: Path, key: str) -> None:
 
 
 def write_whole(file: Path, text: str) -> None:
-    """Write a file so that it is there whole or not at all."""
-    handle, beside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+    """Write a text file so that it is there whole or not at all."""
+    with whole_file(file, encoding="utf-8") as stream:
         stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.chmod(beside, 0o644)
-    os.replace(beside, file)
 
 
 def freeze(folder: Path, values: Mapping[str, Any]) -> None:

@@ -2,9 +2,10 @@
 
 import importlib
 import inspect
+import sys
 from typing import Any
 
-from .config import Target
+from .config import Config, Target
 
 GIVEN: dict[str, tuple[str, ...]] = {
     "dataset": ("split",),
@@ -16,6 +17,11 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "logger": ("root_dir", "save_dir"),
 }
 """Constructor arguments that the run supplies, by config group, where the YAML does not."""
+
+
+def make_importable(config: Config) -> None:
+    """Append the config's folders to sys.path: a user's own classes lie there."""
+    sys.path += [folder for folder in config.python_path if folder not in sys.path]
 
 
 def locate(path: str) -> Any:

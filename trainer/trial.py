@@ -1,22 +1,17 @@
 """`python -m leyden.trainer.trial RUN_DIR SWEEP_PID`: one trial of a sweep, in a process that ends with its sweep."""
 
-import ctypes
-import os
 import signal
 import sys
 from pathlib import Path
 
 from .launch import start
-
-_PR_SET_PDEATHSIG = 1
+from .launch.parent import end_with_parent
 
 
 def main(run_dir: Path, sweep: int) -> int:
     """Run a frozen config. Returns its exit code, 2 for what only building its parts could show."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != sweep:
-            return 143
+    if not end_with_parent(sweep, signal.SIGTERM):
+        return 143
     try:
         return start(run_dir)
     except ValueError as error:

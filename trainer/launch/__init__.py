@@ -20,10 +20,11 @@ def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) ->
         ValueError: a user's mistake that only building the parts could show; what `train` had written is removed.
     """
     run_dir = run_dir.absolute()
-    if load(run_dir).topology.workers == 1:
+    config = load(run_dir)
+    if config.topology.workers == 1:
         from .worker import work_here
 
-        return work_here(run_dir, verb, checkpoint)
+        return work_here(config, run_dir, verb, checkpoint)
     from .local import launch
 
-    return launch(run_dir, verb, checkpoint)
+    return launch(config, run_dir, verb, checkpoint)

@@ -18,27 +18,27 @@ from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from ..config import Config, load
+from ..config import Config
 from ..report import last_good_checkpoint, mark_failed, read_summary
 from ..signals import give_back, take_over
 from ..topology import threads_per_worker
-from .worker import FAILURES, remove_unstarted
+from .worker import EXIT_CODES, FAILURES, remove_unstarted
 
 _AFTER_A_FAILURE_S = 4
 """What the others get to end by themselves when a worker has died; then they are killed."""
 
 
-def launch(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
+def launch(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
     """Start the workers, pass signals on to them, say who failed. Returns the exit code of `start`."""
     failures = Path(tempfile.mkdtemp(prefix="leyden-"))
     try:
-        agent = Agent(load(run_dir), failures, [str(run_dir), verb, str(checkpoint or "")])
+        agent = Agent(config, failures, [str(run_dir), verb, str(checkpoint or "")])
         error = agent.run()
         if error is not None:
             return _failed(run_dir, verb, error, failures, agent)
         if verb == "eval":
             return 0
-        return {"preempted": 75, "interrupted": 130}.get(read_summary(run_dir).get("status", ""), 0)
+        return EXIT_CODES[read_summary(run_dir)["status"]]
     finally:
         shutil.rmtree(failures, ignore_errors=True)
 

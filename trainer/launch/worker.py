@@ -1,6 +1,5 @@
 """One training process: the command's own for one worker, a child of the elastic agent for several."""
 
-import ctypes
 import json
 import os
 import shutil
@@ -11,17 +10,20 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from ..config import load
+from ..config import Config, load
 from ..log import close_log, open_log
 from ..signals import StopRequest, give_back
+from ..targets import make_importable
+from ..whole_file import whole_file
+from .parent import end_with_parent
 
-_EXIT_CODES = {"done": 0, "preempted": 75, "interrupted": 130}
+EXIT_CODES = {"done": 0, "preempted": 75, "interrupted": 130}
+"""By the status that a run ends with."""
 FAILURES = "LEYDEN_FAILURES"
 """Environment variable: the folder where a worker says who it is, and why it failed."""
-_PR_SET_PDEATHSIG = 1
 
 
-def work_here(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
+def work_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
     """A run with one worker, in this process.
 
     Raises:
@@ -32,7 +34,7 @@ def work_here(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
     stop_request = StopRequest()
     kept = stop_request.listen()
     try:
-        return _EXIT_CODES[_work(run_dir, verb, checkpoint, stop_request)]
+        return EXIT_CODES[_work(config, run_dir, verb, checkpoint, stop_request)]
     except CannotStart:
         remove_unstarted(run_dir, verb)
         raise
@@ -48,14 +50,13 @@ def work_here(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
         give_back(kept)
 
 
-def _work(run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest) -> str:
-    config = load(run_dir)
-    sys.path.extend(path for path in config.python_path if path not in sys.path)
+def _work(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest) -> str:
+    make_importable(config)
     open_log(run_dir, int(os.environ.get("RANK", "0")), config.topology.workers)
     silence_libraries()
     from ..run import cut_loggers, evaluate_only, prepare, train
 
-    state = prepare(run_dir, verb, checkpoint, stop_request)
+    state = prepare(config, run_dir, verb, checkpoint, stop_request)
     try:
         if verb == "eval":
             return evaluate_only(state)
@@ -88,13 +89,14 @@ def main() -> None:
     """A worker under the agent: leyden.trainer.launch.worker RUN_DIR VERB [CHECKPOINT]."""
     run_dir, verb, checkpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     rank = int(os.environ["RANK"])
-    _die_with_agent()
+    if not end_with_parent(int(os.environ["LEYDEN_AGENT"]), signal.SIGKILL):
+        os._exit(1)
     stop_request = StopRequest()
     stop_request.listen()
     failures = Path(os.environ[FAILURES])
     (failures / f"{rank}.pid").write_text(str(os.getpid()))
     try:
-        _work(run_dir, verb, Path(checkpoint) if checkpoint else None, stop_request)
+        _work(load(run_dir), run_dir, verb, Path(checkpoint) if checkpoint else None, stop_request)
         _leave()
     except Exception as error:
         _record_failure(failures / f"{rank}.json", error)
@@ -107,15 +109,6 @@ def _exit(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
-
-
-def _die_with_agent() -> None:
-    """Have the kernel kill this process when the agent dies; the agent may be dead already."""
-    agent = int(os.environ["LEYDEN_AGENT"])
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != agent:
-        os._exit(1)
 
 
 def _leave() -> None:
@@ -137,9 +130,8 @@ def _record_failure(path: Path, error: Exception) -> None:
         "users_mistake": isinstance(error, CannotStart),
         "traceback": traceback.format_exc(),
     }
-    beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(record))
-    os.replace(beside, path)
+    with whole_file(path) as file:
+        json.dump(record, file)
 
 
 if __name__ == "__main__":

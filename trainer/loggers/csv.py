@@ -1,13 +1,14 @@
 """metrics.csv: one row a step, a column a metric."""
 
 import csv
-import os
 from argparse import Namespace
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from lightning.fabric.loggers import Logger
+
+from ..whole_file import whole_file
 
 
 class MetricsCSV(Logger):
@@ -66,15 +67,11 @@ class MetricsCSV(Logger):
             return [row for row in csv.DictReader(file) if None not in row.values() and row["step"].isdigit()]
 
     def _rewrite(self, rows: list[dict[str, str]]) -> None:
-        beside = self.path.with_name(f".{self.path.name}.{os.getpid()}")
-        with open(beside, "w", newline="") as file:
+        with whole_file(self.path, newline="") as file:
             writer = csv.DictWriter(file, self._columns, restval="")
             writer.writeheader()
             self._last_at = file.tell()
             for row in rows:
                 self._last_at = file.tell()
                 writer.writerow(row)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, self.path)
         self._last = dict(rows[-1]) if rows else None

@@ -1,12 +1,13 @@
 """TensorBoard events, straight in the run folder."""
 
-import os
 import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from lightning.fabric.loggers import TensorBoardLogger
+
+from ..whole_file import whole_file
 
 
 class TensorBoard(TensorBoardLogger):
@@ -43,15 +44,12 @@ def cut_events(path: Path, step: int) -> None:
     """Rewrite an event file without the events after `step`, and without the torn one that a kill may leave."""
     from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
 
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with open(beside, "wb") as file:
-        for frame, payload in _frames(path.read_bytes()):
+    content = path.read_bytes()
+    with whole_file(path, "wb") as file:
+        for frame, payload in _frames(content):
             event = Event.FromString(payload)
             if event.step <= step or event.HasField("file_version"):
                 file.write(frame)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
 
 
 def _frames(content: bytes) -> Iterator[tuple[bytes, bytes]]:
