@@ -1,11 +1,12 @@
 """Frozen runs without the command line, and processes that end with the test."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
+from pool import Pool
 from runs import Freeze, Processes
 
 
@@ -22,6 +23,19 @@ def freeze(tmp_path: Path) -> Freeze:
         return run_dir
 
     return make
+
+
+@pytest.fixture(scope="session")
+def pools() -> Iterator[Callable[[int], Pool]]:
+    """pools(n) -> n warm workers, shared by all tests of the session."""
+    made: dict[int, Pool] = {}
+
+    def get(workers: int) -> Pool:
+        return made.setdefault(workers, Pool(workers))
+
+    yield get
+    for pool in made.values():
+        pool.stop()
 
 
 @pytest.fixture

@@ -38,9 +38,9 @@ MOST_WORKERS = CPU_WORKERS_PER_CORE * cores()
 MISTAKES = [
     # groups and choices
     mistake("typo in a group", "modle=mlp", "modle = mlp", "did you mean model?", "override 'modle=mlp'", "model=mlp"),
-    mistake("typo in a choice", "model=lenet6", "model = lenet6", "lenet5, mlp, resnet20", "did you mean lenet5?",
+    mistake("typo in a choice", "model=lenet6", "model = lenet6", "model can be alexnet, ", "did you mean lenet5?",
             "override 'model=lenet6'", "try: model=lenet5"),
-    mistake("choice that is a number", "model=5", "model = 5", "lenet5, mlp, resnet20", "override 'model=5'"),
+    mistake("choice that is a number", "model=5", "model = 5", "model can be alexnet, ", "override 'model=5'"),
     mistake("data as another spelling of dataset", "data=cifar", "dataset = cifar", "did you mean cifar10?",
             "override 'data=cifar'"),
     mistake("typo in a list of choices", "callbacks=[default,emma]", "callbacks = emma", "did you mean ema?",

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from .config import Config
 from .data import ImageData
+from .dropout import keyed
 from .lightning_module import (
     Hooks,
     ScheduleEntry,
@@ -47,7 +48,7 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest) -> RunSta
     seed_everything(config.seed)
     contract = Contract(fabric)
     data = make_data(config, fabric, contract)
-    task = make_task(config, data)
+    task = make_task(config, data, contract)
     state = RunState(config, run_dir, fabric, contract, task, data, stop_request)
     if state.steps_per_epoch == 0:
         limit = config.trainer.limit_train_batches
@@ -61,6 +62,7 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest) -> RunSta
     task.configure_model()
     if config.trainer.sync_batchnorm and fabric.world_size > 1:
         state.task = task = synchronized(task, fabric.device)
+    keyed(task, state.sample_keys, config.trainer.compile)
     if config.trainer.channels_last:
         task.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it
     state.module = fabric.setup_module(Step(task))
@@ -82,7 +84,9 @@ def make_fabric(config: Config, run_dir: Path) -> Fabric:
         accelerator=device_kind(config),
         devices=config.topology.devices_per_node,
         num_nodes=config.topology.nodes,
-        strategy=build(config.strategy, topology=config.topology),
+        strategy=build(
+            config.strategy, topology=config.topology, parallel=config.model.parallel if config.model else None
+        ),
         precision=config.trainer.precision,
         plugins=[environment],
         loggers=[] if quiet else [build(node, **given) for node in config.logger.values() if node is not None],
@@ -107,20 +111,24 @@ def make_deterministic(config: Config) -> None:
 
 def make_data(config: Config, fabric: Fabric, contract: Contract) -> Any:
     loaders = is_data_module(config.dataset.target)
-    data = LoaderData(config, fabric) if loaders else ImageData(config, contract.batch_share())
+    if loaders:
+        data = LoaderData(config, fabric, contract.parts())
+    else:
+        data = ImageData(config, contract.batch_share(), contract.parts(), contract.stand_in())
     if data.synthetic and fabric.is_global_zero:
         log.warning("dataset: SYNTHETIC images and labels. There is nothing to learn; look at speed alone.")
     return data
 
 
-def make_task(config: Config, data: Any) -> LightningModule:
+def make_task(config: Config, data: Any, contract: Contract) -> LightningModule:
     """The task, around the model where the config has one."""
     known = {name: getattr(data, name) for name in ("classes", "image_shape") if getattr(data, name) is not None}
     if config.model is None:
         task = build(config.task, **known)
         log.info("task %s brings its own network (model=null)", config.task.target)
     else:
-        model: nn.Module = build(config.model, **known)
+        with contract.building():
+            model: nn.Module = build(config.model, **known, seed=config.seed)
         if config.trainer.compile:
             model.compile()
         task = build(config.task, model=model, **known)

@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torchmetrics import Metric
 
-from . import random_state
+from . import random_state, shards
 from .log import log
+from .shards import Shard, Shards
 from .state import RunState
 from .whole_file import whole_file
 
@@ -100,6 +101,7 @@ def save(state: RunState) -> Path | None:
         return path
     state.contract.settle(state.task)
     content = collect(state)
+    content["shards"] = save_shards(state, path)
     if state.fabric.is_global_zero:
         _refuse_not_finite(content["model"])
         write(content, path)
@@ -108,6 +110,50 @@ def save(state: RunState) -> Path | None:
     state.last_checkpoint = path
     state.call("on_checkpoint")
     return path
+
+
+def save_shards(state: RunState, path: Path) -> int:
+    """Each worker writes what the strategy says is its own. Returns how many files lie beside the checkpoint.
+
+    Raises:
+        NotFinite: a worker's part of the weights is not finite; nothing was written.
+    """
+    shard: Shard | None = state.contract.shard(state.task, state.raw_optimizer)
+    if shard is None:
+        return 0
+    workers, rank = state.fabric.world_size, state.fabric.global_rank
+    listed: list[Any] = [(shard.finite, shard.listed())]
+    if workers > 1:
+        mine, listed = listed[0], [None] * workers
+        torch.distributed.all_gather_object(listed, mine)
+    broken = [worker for worker, (finite, _) in enumerate(listed) if not finite]
+    if broken:
+        raise NotFinite(f"weights of worker {broken[0]} have NaN or infinite values: not saved")
+    write(shard.content(), shards.shard_path(path, rank))
+    if rank == 0:
+        shards.write_index(path, [pieces for _, pieces in listed])
+    state.fabric.barrier()
+    return workers
+
+
+def remove(path: Path) -> None:
+    """Delete a checkpoint and what lies beside it."""
+    path.unlink(missing_ok=True)
+    shards.remove(path)
+
+
+def shards_of(path: Path, content: dict[str, Any]) -> Shards | None:
+    """The workers' files that belong to a checkpoint; None where it is whole without.
+
+    Raises:
+        DamagedCheckpoint: the index is missing or damaged.
+    """
+    if not content.get("shards"):
+        return None
+    try:
+        return Shards(path_in(path.parent, content["position"]["step"]), content["shards"])
+    except ValueError as error:
+        raise DamagedCheckpoint(str(error)) from error
 
 
 def _refuse_not_finite(weights: dict[str, Any]) -> None:
@@ -161,7 +207,11 @@ def _flush_folder(path: Path) -> None:
 
 def path_of(run_dir: Path, step: int) -> Path:
     """The checkpoint of an optimizer step."""
-    return folder(run_dir) / f"step={step:08d}.ckpt"
+    return path_in(folder(run_dir), step)
+
+
+def path_in(checkpoints: Path, step: int) -> Path:
+    return checkpoints / f"step={step:08d}.ckpt"
 
 
 def step_of(path: Path) -> int:
@@ -212,8 +262,12 @@ def newest(run_dir: Path) -> tuple[Path, dict[str, Any]] | None:
         candidates.insert(0, last)
     for path in candidates:
         try:
-            return path, read(path)
-        except DamagedCheckpoint as error:
+            content = read(path)
+            divided = shards_of(path, content)
+            if divided is not None:
+                divided.verify()
+            return path, content
+        except ValueError as error:
             log.warning("%s; trying the one before", error)
     if candidates:
         raise DamagedCheckpoint(f"none of the {len(candidates)} checkpoints in {folder(run_dir)} can be read")
@@ -224,7 +278,7 @@ def restore(state: RunState, path: Path, content: dict[str, Any]) -> None:
     """Put a training back where the checkpoint was taken, on this or another number of workers."""
     for hook in state.hooks.find("on_load_checkpoint"):
         hook(content)
-    state.contract.load_full_state(state.task, state.raw_optimizer, content)
+    state.contract.load_full_state(state.task, state.raw_optimizer, content, shards_of(path, content))
     for entry, saved_schedule in zip(state.schedules, content["schedules"], strict=True):
         entry.scheduler.load_state_dict(saved_schedule)
     state.fabric._precision.load_state_dict(content["precision"])
@@ -306,5 +360,10 @@ def _weights_of(path: Path) -> dict[str, torch.Tensor]:
         found = newest(path)
         if found is None:
             raise ValueError(f"init_from={path} holds no checkpoint")
-        return found[1]["model"]
-    return read(path)["model"]
+        return _whole_model(*found)
+    return _whole_model(path, read(path))
+
+
+def _whole_model(path: Path, content: dict[str, Any]) -> dict[str, torch.Tensor]:
+    divided = shards_of(path, content)
+    return content["model"] if divided is None else divided.put_together(content)["model"]

@@ -35,7 +35,13 @@ def check_classes(config: Config) -> None:
     raise_all(problem for rule in with_classes for problem in rule(config))
 
 
+_OWN_SHARES = (".spatial.Spatial", ".hybrid.Hybrid")
+"""Strategies that cut the batch in a way of their own, and say themselves what they cannot cut."""
+
+
 def _global_batch(config: Config) -> Iterator[Problem]:
+    if config.strategy.target.endswith(_OWN_SHARES):
+        return
     workers, parts = config.topology.workers, config.trainer.accumulate_grad_batches
     divisor = workers * parts
     if config.batch_size % divisor == 0:
@@ -151,5 +157,5 @@ def _monitor(config: Config) -> Iterator[Problem]:
 
 def _strategy_refuses(config: Config) -> Iterator[Problem]:
     refuses = getattr(_class("strategy", config.strategy), "refuses", None)
-    for text in refuses(config) if refuses else []:
-        yield Problem("strategy", text, config.strategy.target)
+    for found in refuses(config) if refuses else []:
+        yield found if isinstance(found, Problem) else Problem("strategy", found, config.strategy.target)

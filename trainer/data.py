@@ -36,6 +36,8 @@ class Part(NamedTuple):
     weight: float
     """Factor on the mean loss of the part, such that the sum over parts and mean over workers is the global mean."""
     ends_step: bool
+    keys: Tensor | None = None
+    """One key for each sample of the batch, from (seed, epoch, sample): what dropout draws from."""
 
 
 class BadSamples(ValueError):
@@ -137,10 +139,12 @@ class Subset:
 class ImageData(LightningDataModule):
     """Training, validation and test samples of one dataset, in the order that the config fixes."""
 
-    def __init__(self, config: Config, share: tuple[int, int]):
+    def __init__(self, config: Config, share: tuple[int, int], parts: int = 1, stand_in: bool = False):
         """
         Args:
             share: which part of every global batch this worker takes, and of how many.
+            parts: into how many parts the strategy cuts each accumulated part again.
+            stand_in: a worker without a sample to evaluate computes a made-up one, which counts nowhere.
 
         Raises:
             ValueError: the set is smaller than what the config wants of it.
@@ -150,6 +154,8 @@ class ImageData(LightningDataModule):
         self.config = config
         self.settings: DatasetConfig = config.dataset
         self.share = share
+        self.accumulate = config.trainer.accumulate_grad_batches * parts
+        self.stand_in = stand_in
         self.augment: Augmentation | None = build(config.augment) if config.augment else None
         whole: Dataset = build(config.dataset, split="train")
         self.classes, self.image_shape = whole.classes, whole.image_shape
@@ -190,10 +196,9 @@ class ImageData(LightningDataModule):
         Raises:
             BadSamples: too many samples cannot be read.
         """
-        accumulate = self.config.trainer.accumulate_grad_batches
         plan: list[tuple[list[tuple[int, int]], int, int, float, bool]] = []
         for batch in self.order.batches(epoch)[first_step:]:
-            parts = batch.tensor_split(min(accumulate, len(batch)))
+            parts = batch.tensor_split(min(self.accumulate, len(batch)))
             for number, part in enumerate(parts):
                 mine = part.tensor_split(self.share[1])[self.share[0]]
                 weight = len(mine) * self.share[1] / len(batch)
@@ -202,21 +207,29 @@ class ImageData(LightningDataModule):
                 pairs = [(index, mix(self.config.seed, epoch, index)) for index in read]
                 plan.append((pairs, len(mine), len(part), weight, number == len(parts) - 1))
         loader = self._loader(self.train_set, self.augment, [pairs for pairs, *_ in plan], replace_bad=True)
-        for (_, samples, all_samples, weight, ends_step), batch in zip(plan, loader, strict=True):
+        for (pairs, samples, all_samples, weight, ends_step), batch in zip(plan, loader, strict=True):
             assert batch is not None
-            yield Part(batch, samples, all_samples, weight, ends_step)
+            keys = torch.tensor([key for _, key in pairs])
+            yield Part(batch, samples, all_samples, weight, ends_step, keys)
 
     def evaluation_batches(self, split: str) -> Iterator[tuple[Any, int]]:
-        """This worker's batches of a split and their sizes: every sample once over all workers, none made up."""
+        """This worker's batches of a split and their sizes: every sample once over all workers.
+
+        None is made up, but for a stand-in where the strategy needs every worker in every batch: its size is 0.
+        """
         dataset = self.val_set if split == "val" else self.test_set
         assert dataset is not None
         shares = [
             [(index, 0) for index in batch.tensor_split(self.share[1])[self.share[0]].tolist()]
             for batch in torch.arange(len(dataset)).split(self.config.batch_size)
         ]
-        for batch in self._loader(dataset, None, [share for share in shares if share], replace_bad=False):
+        read = self._loader(dataset, None, [share for share in shares if share], replace_bad=False)
+        for share in shares:
+            batch = next(read) if share else None
             if batch is not None:
                 yield batch, len(batch[1])
+            elif self.stand_in:
+                yield (torch.zeros(1, *dataset.image_shape), torch.zeros(1, dtype=torch.int64)), 0
 
     def has(self, split: str) -> bool:
         return (self.val_set if split == "val" else self.test_set) is not None

@@ -43,14 +43,17 @@ class LoaderData:
 
     synthetic = False
 
-    def __init__(self, config: Config, fabric: Fabric):
+    def __init__(self, config: Config, fabric: Fabric, parts: int = 1):
         """
+        Args:
+            parts: into how many parts the strategy cuts each accumulated part again.
+
         Raises:
             ValueError: settings or hooks that cannot be honoured; loaders that are not one DataLoader.
         """
         self.config = config
         self.fabric = fabric
-        self.accumulate = config.trainer.accumulate_grad_batches
+        self.accumulate = config.trainer.accumulate_grad_batches * parts
         self.module = self._build()
         self.on_after_batch_transfer: Callable[[Any, int], Any] = self.module.on_after_batch_transfer
         if fabric.local_rank == 0:

@@ -1,7 +1,7 @@
 """The one training loop and the one evaluation loop. Strategies are known through their contract alone."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import copy
 from time import perf_counter
 from typing import Any, Literal
@@ -63,6 +63,8 @@ class Epoch:
         self.loss: Any = None
         self.in_step = False
         self.no_sync = getattr(state.fabric.strategy, "_backward_sync_control", None) is not None
+        self.ledger = state.contract.ledger
+        self.begin_part = state.contract.part_hook()
         self.data_ended = False
         self.steps = state.steps_per_epoch
         self.last_step = state.total_steps
@@ -93,7 +95,7 @@ class Epoch:
         """One optimizer step. False when the data has ended."""
         state, times = self.state, self.state.times
         began = perf_counter()
-        waited = state.contract.communication_seconds()
+        waited, sent, between_nodes = self._counted()
         data = 0.0
         trained = 0
         state.hooks("on_before_zero_grad", state.raw_optimizer)
@@ -112,7 +114,10 @@ class Epoch:
             if part.ends_step:
                 break
         computed = perf_counter()
-        communication = state.contract.communication_seconds() - waited
+        now_waited, now_sent, now_between_nodes = self._counted()
+        communication = now_waited - waited
+        times.sent += now_sent - sent
+        times.sent_between_nodes += now_between_nodes - between_nodes
         times.data += data
         times.communication += communication
         times.compute += computed - began - data - communication
@@ -123,12 +128,20 @@ class Epoch:
         times.total += perf_counter() - computed
         return True
 
+    def _counted(self) -> tuple[float, float, float]:
+        """Seconds waited for the network, bytes sent, and what of them left the node, since the start."""
+        ledger = self.ledger
+        return (0.0, 0.0, 0.0) if ledger is None else (ledger.exposed_seconds, ledger.bytes, ledger.inter_node_bytes)
+
     def _forward_backward(self, batch: Any, part: Part) -> int:
         """Gradients of one part; returns the samples that it stands for over all workers."""
         state = self.state
         index = self.batch_idx
         self.in_step = True
         state.log.samples = part.samples
+        state.sample_keys.set(part.keys)
+        if self.begin_part is not None:
+            self.begin_part(part)
         state.hooks("on_train_batch_start", batch, index)
         if part.samples == 0:
             with _untouched_metrics(state):
@@ -201,6 +214,7 @@ class Epoch:
         values["lr"] = state.learning_rate()
         values["epoch"] = float(state.epoch)
         values.update(state.times.since(self.logged_times))
+        values.update(state.communication(self.logged_times))
         self.logged_times = copy(state.times)
         state.report(values)
 
@@ -279,6 +293,7 @@ def evaluate(state: RunState, split: Literal["val", "test"], limit: int | float)
     if not overrides(state.task, f"{stage}_step"):
         return {}
     state.contract.settle(state.task)
+    state.sample_keys.set(None)
     with _evaluating(state, split):
         state.hooks(f"on_{stage}_start")
         state.hooks(f"on_{stage}_epoch_start")
@@ -288,7 +303,8 @@ def evaluate(state: RunState, split: Literal["val", "test"], limit: int | float)
         for index, (batch, samples) in zip(range(batches), state.data.evaluation_batches(split), strict=False):
             state.log.samples = samples
             seen += samples
-            _evaluation_step(state, stage, taken, transfer(batch), index)
+            with nullcontext() if samples else _untouched_metrics(state):
+                _evaluation_step(state, stage, taken, transfer(batch), index)
         state.log.samples = seen  # what a hook logs now stands for all of them
         state.hooks(f"on_{stage}_epoch_end")
         values = state.log.epoch_values(state.fabric.strategy)

@@ -11,12 +11,14 @@ from . import checkpoint
 from .log import log
 from .origin import shown
 from .state import RunState
+from .timing import StepTimes
 from .versions import versions
 from .whole_file import whole_file
 
 
 def announce(state: RunState) -> None:
     """One line: who trains, on how much, for how long."""
+    parameters = state.contract.parameter_count(state.task)
     if not state.fabric.is_global_zero:
         return
     config, workers = state.config, state.fabric.world_size
@@ -27,7 +29,7 @@ def announce(state: RunState) -> None:
     log.info(
         "%d worker%s on %s, batch %d (%d a worker%s), %d steps an epoch, %d in all, %s parameters",
         workers, "s" if workers > 1 else "", state.fabric.device.type, config.batch_size, local, parts,
-        state.steps_per_epoch, state.total_steps, f"{sum(p.numel() for p in state.task.parameters()):,}",
+        state.steps_per_epoch, state.total_steps, f"{parameters:,}",
     )  # fmt: skip
     if state.resumed_from is not None:
         log.info("goes on from %s: epoch %d, step %d", state.resumed_from, state.epoch + 1, state.step)
@@ -49,7 +51,7 @@ def read_summary(run_dir: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def summarize(state: RunState, status: str) -> dict[str, Any]:
+def summarize(state: RunState, status: str, communication: dict[str, float]) -> dict[str, Any]:
     """Everything worth keeping of a run, in plain values."""
     times = state.times
 
@@ -62,6 +64,7 @@ def summarize(state: RunState, status: str) -> dict[str, Any]:
         "metrics": dict(state.metrics),
         "samples_per_second": times.samples / times.total if times.total else 0.0,
         "step_time": times.summary(),
+        "communication": communication,
         "steps": state.step,
         "epochs": state.epoch,
         "samples": state.samples,
@@ -82,15 +85,30 @@ def summarize(state: RunState, status: str) -> dict[str, Any]:
 
 def finish(state: RunState, status: str) -> None:
     """The final table and the next commands; summary.json; the sweep's row in TensorBoard."""
+    communication = state.communication(StepTimes())
     if not state.fabric.is_global_zero:
         return
-    summary = summarize(state, status)
+    summary = summarize(state, status, _totals(state, communication))
     write_summary(state.run_dir, summary)
     if status == "done" and not state.config.trainer.fast_dev_run:
         _log_hyperparameters(state)
     for logger in state.fabric.loggers:
         logger.finalize("success")
     _print_table(state, summary)
+
+
+def _totals(state: RunState, a_step: dict[str, float]) -> dict[str, float]:
+    """What all workers have sent since the training (or its resumption) began, and the mean a worker and step."""
+    if not a_step:
+        return {}
+    messages = state.fabric.world_size * state.times.steps
+    return {
+        "bytes": a_step["comm/bytes"] * messages,
+        "inter_node_bytes": a_step["comm/inter_node_bytes"] * messages,
+        "bytes_a_step_and_worker": a_step["comm/bytes"],
+        "inter_node_bytes_a_step_and_worker": a_step["comm/inter_node_bytes"],
+        "exposed_ms_a_step": a_step["comm/exposed_ms"],
+    }
 
 
 def _log_hyperparameters(state: RunState) -> None:
@@ -116,13 +134,17 @@ def _print_table(state: RunState, summary: dict[str, Any]) -> None:
     log.info("%s: %d steps, %d samples, %s", summary["status"], state.step, state.samples, state.run_dir)
     table = Table(show_header=False)
     for name, value in sorted(summary["metrics"].items()):
-        if "/" in name and not name.startswith("time/"):
+        if "/" in name and not name.startswith(("time/", "comm/")):
             table.add_row(name, f"{value:.5g}")
     table.add_row("samples/s", f"{summary['samples_per_second']:.0f}")
     times = summary["step_time"]
     whole = times["total"] or 1.0
     shares = ", ".join(f"{part} {100 * seconds / whole:.0f} %" for part, seconds in times.items() if part != "total")
     table.add_row("time in steps", f"{times['total']:.1f} s: {shares}")
+    if summary["communication"]:
+        sent = summary["communication"]
+        inside, outside = sent["bytes_a_step_and_worker"], sent["inter_node_bytes_a_step_and_worker"]
+        table.add_row("sent a step by a worker", f"{inside / 1e6:.4g} MB, between nodes {outside / 1e6:.4g} MB")
     if state.data.bad_samples:
         table.add_row("unreadable samples", str(len(state.data.bad_samples)))
     Console(soft_wrap=True).print(table)

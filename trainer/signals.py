@@ -31,8 +31,9 @@ class StopRequest:
     """Set by SIGTERM, SIGHUP and SIGINT, read by the loop between two steps.
 
     Several workers get the signal at different times, and each step is a meeting of all of them. So a worker that has
-    the flag posts the step it stands at and goes on; once everybody has posted, all stop one step after the largest.
-    Nobody can be past that step: to finish it takes everybody, and whoever has finished the largest has seen all posts.
+    the flag posts the step it stands at and goes on; once everybody has posted, all stop two steps after the largest.
+    Nobody can be past that step: a step needs everybody's gradients of the step before it (of its own, unless updates
+    are lazy), so whoever stands two steps after the largest has seen all posts.
     """
 
     def __init__(self) -> None:
@@ -61,4 +62,4 @@ class StopRequest:
             self._posted = True
         if not store.check([f"{_KEY}/{other}" for other in range(workers)]):
             return False
-        return step > max(int(store.get(f"{_KEY}/{other}")) for other in range(workers))
+        return step > 1 + max(int(store.get(f"{_KEY}/{other}")) for other in range(workers))

@@ -4,11 +4,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule
 from torch.optim import Optimizer
 
 from .config import Config
+from .dropout import SampleKeys
 from .lightning_module import Hooks, ScheduleEntry
 from .metric_log import MetricLog
 from .signals import StopRequest
@@ -34,6 +36,7 @@ class RunState:
     schedules: list[ScheduleEntry] = field(default_factory=list)
     callbacks: dict[str, Any] = field(default_factory=dict)
     hooks: Hooks = field(default_factory=Hooks)
+    sample_keys: SampleKeys = field(default_factory=SampleKeys)
     log: MetricLog = field(default_factory=lambda: MetricLog("train", steps_by_default=True))
     times: StepTimes = field(default_factory=StepTimes)
 
@@ -74,6 +77,16 @@ class RunState:
         if trainer.fast_dev_run:
             return 1
         return steps if trainer.max_steps == -1 else min(steps, trainer.max_steps)
+
+    def communication(self, before: StepTimes) -> dict[str, float]:
+        """What a worker sent and waited a step since `before`, the mean over all. Every worker must call it."""
+        if self.contract.ledger is None or self.fabric.world_size == 1:
+            return {}
+        mine = self.times.communication_since(before)
+        values = torch.tensor(list(mine.values()), dtype=torch.float64, device=self.fabric.device)
+        mean = self.fabric.all_reduce(values, reduce_op="mean")
+        assert isinstance(mean, torch.Tensor)
+        return dict(zip(mine, mean.tolist(), strict=True))
 
     def call(self, hook: str) -> None:
         """Call a hook of every callback that has it, in the config's order."""

@@ -9,9 +9,9 @@ from .config import Config, Target
 
 GIVEN: dict[str, tuple[str, ...]] = {
     "dataset": ("split",),
-    "model": ("classes", "image_shape"),
+    "model": ("classes", "image_shape", "seed"),
     "task": ("model", "classes", "image_shape"),
-    "strategy": ("topology",),
+    "strategy": ("topology", "parallel"),
     "optimizer": ("params",),
     "schedule": ("optimizer", "total_steps"),
     "logger": ("root_dir", "save_dir"),

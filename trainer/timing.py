@@ -13,6 +13,10 @@ class StepTimes:
     total: float = 0.0
     steps: int = 0
     samples: int = 0
+    sent: float = 0.0
+    """Bytes that this worker has sent."""
+    sent_between_nodes: float = 0.0
+    """What of that left the node."""
 
     def summary(self) -> dict[str, float]:
         other = self.total - self.data - self.compute - self.communication
@@ -33,3 +37,12 @@ class StepTimes:
         values = {f"time/{part}_ms": 1e3 * (now[part] - then[part]) / steps for part in now}
         values["samples_per_second"] = (self.samples - before.samples) / (self.total - before.total)
         return values
+
+    def communication_since(self, before: "StepTimes") -> dict[str, float]:
+        """This worker's part a step since an earlier copy, under TensorBoard's names."""
+        steps = max(1, self.steps - before.steps)
+        return {
+            "comm/bytes": (self.sent - before.sent) / steps,
+            "comm/inter_node_bytes": (self.sent_between_nodes - before.sent_between_nodes) / steps,
+            "comm/exposed_ms": 1e3 * (self.communication - before.communication) / steps,
+        }

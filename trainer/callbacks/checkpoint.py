@@ -75,7 +75,7 @@ class Checkpoint:
         kept = {step for _, step in self.best}
         for old in checkpoint.saved(state.run_dir)[self.keep_last :]:
             if checkpoint.step_of(old) not in kept:
-                old.unlink(missing_ok=True)
+                checkpoint.remove(old)
 
     def state_dict(self) -> dict[str, Any]:
         return {"best": [list(entry) for entry in self.best]}

@@ -1,5 +1,6 @@
 """What the loop asks of a strategy beyond Fabric's methods. The answers here suit any plain Fabric strategy."""
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -7,6 +8,10 @@ from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule
 from torch import nn
 from torch.optim import Optimizer
+
+from ..data import Part
+from ..shards import Shard, Shards
+from .ledger import Ledger, Transfer
 
 
 class Contract:
@@ -23,6 +28,24 @@ class Contract:
         """Which part of each global batch this worker takes, and of how many."""
         own = self._own("batch_share")
         return own() if own else (self._fabric.global_rank, self._fabric.world_size)
+
+    def parts(self) -> int:
+        """Into how many parts, one after the other, the strategy cuts what a worker computes at a time."""
+        own = self._own("parts")
+        return own() if own else 1
+
+    def stand_in(self) -> bool:
+        """Whether a forward is a meeting of all workers, so that one without a sample must take part as well."""
+        return bool(self._own("forward_is_collective"))
+
+    def building(self) -> AbstractContextManager[Any]:
+        """A context to build the model in: on the meta device, where no worker could hold the whole."""
+        own = self._own("building")
+        return own() if own else nullcontext()
+
+    def part_hook(self) -> Callable[[Part], None] | None:
+        """What the strategy wants to be told of each part before its forward."""
+        return self._own("begin_part")
 
     def clip(self, module: Any, optimizer: Any, value: float, algorithm: str) -> None:
         """Clip gradients by value or by their norm over everything that is trained."""
@@ -52,15 +75,36 @@ class Contract:
             return own(task, optimizer)
         return {"model": task.state_dict(), "optimizer": optimizer.state_dict()}
 
-    def load_full_state(self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any]) -> None:
+    def shard(self, task: LightningModule, optimizer: Optimizer) -> Shard | None:
+        """What this worker writes into a file of its own beside the checkpoint; every worker's answer is of a kind."""
+        own = self._own("shard")
+        return own(task, optimizer) if own else None
+
+    def load_full_state(
+        self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: Shards | None
+    ) -> None:
+        """Model and optimizer from a checkpoint, whichever strategy wrote it; `shards` are the files beside it."""
         own = self._own("load_full_state")
         if own:
-            own(task, optimizer, state)
+            own(task, optimizer, state, shards)
             return
+        if shards is not None:
+            state = shards.put_together(state)
         task.load_state_dict(state["model"])
         if optimizer is not None:
             optimizer.load_state_dict(state["optimizer"])
 
-    def communication_seconds(self) -> float:
-        """Seconds since the start in which this worker only waited for the network."""
-        return float(getattr(self._strategy, "communication_seconds", 0.0))
+    def parameter_count(self, task: nn.Module) -> int:
+        """Parameters of the whole network, of which this worker may hold a part."""
+        own = self._own("parameter_count")
+        return own(task) if own else sum(p.numel() for p in task.parameters())
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """What this worker has sent; None for a strategy that does not count."""
+        return self._own("ledger")
+
+    def traffic(self) -> list[Transfer]:
+        """What a worker sends for a full global batch, as data."""
+        own = self._own("traffic")
+        return own() if own else []

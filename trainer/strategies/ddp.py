@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 from torch.nn.parallel import DistributedDataParallel
 
+from .ledger import Ledger, Placement
+
 # torch 2.13 renamed the argument.
 _RENAMED = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
 _SYNC_BUFFERS = "forward_sync_buffers" if _RENAMED else "broadcast_buffers"
@@ -34,6 +36,8 @@ class DDP(DDPStrategy):
         timeout_s: a collective that takes longer raises.
     """
 
+    ledger: Ledger
+
     def __init__(
         self,
         bucket_cap_mb: float = 25,
@@ -51,8 +55,11 @@ class DDP(DDPStrategy):
             _SYNC_BUFFERS: False,
         }
         super().__init__(timeout=timedelta(seconds=timeout_s), **options)
-        self.communication_seconds = 0.0
         self._last_bucket_ready: float | None = None
+
+    def setup_environment(self) -> None:
+        super().setup_environment()
+        self.ledger = Ledger(self.global_rank, Placement(self.num_nodes * self.num_processes, self.num_processes))
 
     def setup_module(self, module: nn.Module) -> DistributedDataParallel:
         wrapped = super().setup_module(module)
@@ -60,6 +67,7 @@ class DDP(DDPStrategy):
         return wrapped
 
     def _average(self, group: Any, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+        self.ledger.all_reduce(bucket.buffer().nbytes)
         future = allreduce_hook(group, bucket)
         if bucket.is_last():
             self._last_bucket_ready = perf_counter()
@@ -70,7 +78,7 @@ class DDP(DDPStrategy):
         self._last_bucket_ready = None
         super().backward(tensor, module, *args, **kwargs)
         if self._last_bucket_ready is not None:
-            self.communication_seconds += perf_counter() - self._last_bucket_ready
+            self.ledger.exposed_seconds += perf_counter() - self._last_bucket_ready
 
     def settle(self, task: LightningModule) -> None:
         """Give every worker the first one's buffers (running means of BatchNorm)."""

@@ -1,0 +1,90 @@
+"""What a strategy sends: as data that can be read before the start, and counted while it trains."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Phase = Literal["forward", "backward", "update", "next forward"]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Messages of one kind that a worker sends. Bytes are the mean over all workers."""
+
+    what: str
+    """What travels: gradients, activations, halos, parameters."""
+    phase: Phase
+    """When it starts."""
+    bytes: float
+    """Sent by a worker, each time."""
+    inter_node_bytes: float
+    """What of that leaves the node."""
+    messages: float
+    """Sent by a worker, each time."""
+    every: float = 1.0
+    """Optimizer steps from one time to the next."""
+    overlaps: tuple[Phase, ...] = ()
+    """Computation that goes on meanwhile."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the workers are: node n holds the ranks from n * workers_per_node on."""
+
+    workers: int
+    workers_per_node: int
+
+    def node(self, rank: int) -> int:
+        return rank // self.workers_per_node
+
+    def apart(self, one: int, other: int) -> bool:
+        """Whether two workers are on different nodes."""
+        return self.node(one) != self.node(other)
+
+    @property
+    def nodes(self) -> int:
+        return -(-self.workers // self.workers_per_node)
+
+    def ring(self, what: str, phase: Phase, bytes_each: float, messages: float, **more: object) -> Transfer:
+        """A collective over the ring of all workers in rank order: one link of each node leads out of it."""
+        leaving = bytes_each * self.nodes / self.workers if self.nodes > 1 else 0.0
+        return Transfer(what, phase, bytes_each, leaving, messages, **more)  # pyright: ignore[reportArgumentType]
+
+
+class Ledger:
+    """Bytes that this worker has sent since its start, and the seconds in which it could only wait for them.
+
+    What is counted is the payload: not the frames of the network, nor the few bytes by which workers agree on sizes.
+    """
+
+    def __init__(self, rank: int, placement: Placement):
+        self.rank = rank
+        self.placement = placement
+        self.bytes = 0.0
+        self.inter_node_bytes = 0.0
+        self.messages = 0
+        self.exposed_seconds = 0.0
+
+    def to(self, peer: int, sent: float, messages: int = 1) -> None:
+        """`sent` bytes to one other worker."""
+        self.bytes += sent
+        self.messages += messages
+        if self.placement.apart(self.rank, peer):
+            self.inter_node_bytes += sent
+
+    def _to_next(self, sent: float, messages: int) -> None:
+        if self.placement.workers > 1:
+            self.to((self.rank + 1) % self.placement.workers, sent, messages)
+
+    def all_reduce(self, tensor_bytes: float) -> None:
+        """A ring over all workers: 2 (K - 1) / K of the tensor, in 2 (K - 1) messages."""
+        workers = self.placement.workers
+        self._to_next(2 * (workers - 1) / workers * tensor_bytes, 2 * (workers - 1))
+
+    def reduce_scatter(self, tensor_bytes: float) -> None:
+        """A ring over all workers: (K - 1) / K of the whole tensor."""
+        workers = self.placement.workers
+        self._to_next((workers - 1) / workers * tensor_bytes, workers - 1)
+
+    def all_gather(self, whole_bytes: float) -> None:
+        """A ring over all workers: (K - 1) / K of the gathered whole (the mean, where the parts are unequal)."""
+        self.reduce_scatter(whole_bytes)
