@@ -1,0 +1,104 @@
+"""Residual networks for images of ImageNet's size.
+
+Source: K. He, X. Zhang, S. Ren, J. Sun, Deep residual learning for image recognition, CVPR 2016, table 1.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .convnet_parts import initialize_for_relu
+
+Depth = Literal[18, 34, 50, 101, 152]
+
+_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
+_DEEPEST_BASIC = 34  # above, blocks are bottlenecks
+_EXPANSION = 4  # a bottleneck's outputs for each map inside it
+_GROUPS = 32  # of GroupNorm (Wu and He 2018); divides all widths
+
+
+class ResNet(nn.Module):
+    """A 7 x 7 convolution, pooling, four stages of residual blocks, mean over the maps, one fully connected layer.
+
+    Shortcuts are those of option B: a 1 x 1 convolution where the shape changes. In a bottleneck the 3 x 3 convolution
+    has the stride, not the first 1 x 1 as in the paper: that is the variant (v1.5) which all reference weights have.
+    With 1000 classes 11,689,512 parameters at depth 18, 21,797,672 at 34, 25,557,032 at 50, 44,549,160 at 101 and
+    60,192,808 at 152.
+
+    Args:
+        classes: number of logits.
+        image_shape: channels, height, width in pixels; 3 x 224 x 224 in the paper.
+        depth: 18, 34, 50, 101 or 152 layers.
+        norm: "batch", as in the paper, or "group": GroupNorm with 32 groups, which does not look at other samples.
+
+    Raises:
+        ValueError: `depth` is none of these, or `norm` is unknown.
+    """
+
+    def __init__(
+        self, classes: int, image_shape: Sequence[int], depth: Depth = 50, norm: Literal["batch", "group"] = "batch"
+    ) -> None:
+        super().__init__()
+        if depth not in _BLOCKS:
+            raise ValueError(f"depth={depth} is none of {', '.join(map(str, get_args(Depth)))}")
+        if norm not in ("batch", "group"):
+            raise ValueError(f"norm={norm!r} is neither 'batch' nor 'group'")
+        self.stem = nn.Sequential(
+            nn.Conv2d(image_shape[0], 64, 7, stride=2, padding=3, bias=False),
+            _norm(norm, 64),
+            nn.ReLU(),
+            nn.MaxPool2d(3, stride=2, padding=1),
+        )
+        stages: list[nn.Module] = []
+        inputs = 64
+        for index, count in enumerate(_BLOCKS[depth]):
+            maps = 64 * 2**index
+            outputs = maps if depth <= _DEEPEST_BASIC else maps * _EXPANSION
+            first = _Block(inputs, maps, outputs, 1 if index == 0 else 2, norm)
+            stages.append(nn.Sequential(first, *(_Block(outputs, maps, outputs, 1, norm) for _ in range(count - 1))))
+            inputs = outputs
+        self.stages = nn.Sequential(*stages)
+        self.classifier = nn.Linear(inputs, classes)
+        self.apply(initialize_for_relu)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits [N, classes] of images [N, C, H, W]."""
+        maps = self.stages(self.stem(images))
+        return self.classifier(maps.mean(dim=(2, 3)))
+
+
+class _Block(nn.Module):
+    """Convolutions added to their input; [N, inputs, H, W] to [N, outputs, H / stride, W / stride].
+
+    Two of 3 x 3, or, where there are more outputs than maps inside, a bottleneck of 1 x 1, 3 x 3 and 1 x 1.
+    """
+
+    def __init__(self, inputs: int, maps: int, outputs: int, stride: int, norm: str) -> None:
+        super().__init__()
+        if outputs == maps:
+            parts = [*_convolution(inputs, maps, 3, stride, norm), nn.ReLU(), *_convolution(maps, outputs, 3, 1, norm)]
+        else:
+            parts = [
+                *_convolution(inputs, maps, 1, 1, norm),
+                nn.ReLU(),
+                *_convolution(maps, maps, 3, stride, norm),
+                nn.ReLU(),
+                *_convolution(maps, outputs, 1, 1, norm),
+            ]
+        self.residual = nn.Sequential(*parts)
+        same_shape = inputs == outputs and stride == 1
+        self.shortcut = nn.Sequential(*([] if same_shape else _convolution(inputs, outputs, 1, stride, norm)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.residual(x) + self.shortcut(x))
+
+
+def _convolution(inputs: int, outputs: int, kernel: int, stride: int, norm: str) -> list[nn.Module]:
+    convolution = nn.Conv2d(inputs, outputs, kernel, stride=stride, padding=kernel // 2, bias=False)
+    return [convolution, _norm(norm, outputs)]
+
+
+def _norm(kind: str, maps: int) -> nn.Module:
+    return nn.BatchNorm2d(maps) if kind == "batch" else nn.GroupNorm(_GROUPS, maps)

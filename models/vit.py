@@ -1,0 +1,133 @@
+"""Vision transformer.
+
+Source: A. Dosovitskiy et al., An image is worth 16 x 16 words: transformers for image recognition at scale, ICLR 2021,
+section 3.1, table 1 and appendix B.1. The small one: H. Touvron et al., Training data-efficient image transformers,
+ICML 2021, table 1.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+_EPSILON = 1e-6  # of LayerNorm, in the authors' code
+_MLP_RATIO = 4  # hidden units of a block's MLP for each unit of width, in all variants of the paper
+
+
+class ViT(nn.Module):
+    """An image cut into patches, a class token before them, transformer blocks, and a linear layer on the class token.
+
+    On 3 x 224 x 224 with patches of 16 and 1000 classes the base model (width 768, 12 heads) has 86,567,656 parameters,
+    the small one (384, 6) 22,050,664. First weights are those of the authors' code: Glorot's uniform ones in the
+    blocks, positions with standard deviation 0.02, class token and classifier zero.
+
+    Args:
+        classes: number of logits.
+        image_shape: channels, height, width in pixels; 3 x 224 x 224 in the paper.
+        patch: pixels a side of a patch.
+        width: numbers that describe a patch inside the network.
+        depth: number of blocks.
+        heads: heads of each attention.
+        dropout: probability, 0 <= dropout < 1, that a number is dropped in training after every linear layer (that of
+            queries, keys and values excepted) and after the positions are added.
+
+    Raises:
+        ValueError: height or width is not a multiple of `patch`, `width` not one of `heads`, or `dropout` is out of
+            range.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        image_shape: Sequence[int],
+        patch: int = 16,
+        width: int = 768,
+        depth: int = 12,
+        heads: int = 12,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        channels, height, columns = image_shape
+        if patch < 1 or height % patch or columns % patch:
+            raise ValueError(
+                f"patch={patch} does not divide images of {height} x {columns} pixels; resize them to multiples of it "
+                f"(it was published for 224 x 224 and patch=16) or set another patch"
+            )
+        if heads < 1 or width % heads:
+            raise ValueError(f"width={width} is not a multiple of heads={heads}")
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout={dropout} must be at least 0 and less than 1")
+        patches = (height // patch) * (columns // patch)
+        self.patches = nn.Conv2d(channels, width, patch, stride=patch)
+        self.class_token = nn.Parameter(torch.zeros(1, 1, width))
+        self.positions = nn.Parameter(torch.zeros(1, 1 + patches, width))
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.Sequential(*(_Block(width, heads, dropout) for _ in range(depth)))
+        self.norm = nn.LayerNorm(width, eps=_EPSILON)
+        self.classifier = nn.Linear(width, classes)
+        self._initialize()
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits [N, classes] of images [N, C, H, W]."""
+        patches = self.patches(images).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.class_token.expand(len(patches), -1, -1), patches], dim=1)
+        tokens = self.blocks(self.dropout(tokens + self.positions))
+        return self.classifier(self.norm(tokens[:, 0]))
+
+    def _initialize(self) -> None:
+        self.apply(_initialize)
+        nn.init.normal_(self.positions, std=0.02)
+        nn.init.zeros_(self.classifier.weight)
+
+
+class _Block(nn.Module):
+    """Attention and a perceptron, each behind a LayerNorm and added to its input; [N, T, width] to the same."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(width, eps=_EPSILON)
+        self.attention = _Attention(width, heads)
+        self.dropout = nn.Dropout(dropout)
+        self.norm2 = nn.LayerNorm(width, eps=_EPSILON)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, _MLP_RATIO * width),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(_MLP_RATIO * width, width),
+            nn.Dropout(dropout),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.dropout(self.attention(self.norm1(x)))
+        return x + self.mlp(self.norm2(x))
+
+
+class _Attention(nn.Module):
+    """Every token looks at all tokens; [N, T, width] to the same."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width)
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(query, key, value)
+        return self.proj(attended.transpose(1, 2).flatten(2))
+
+
+def _initialize(module: nn.Module) -> None:
+    """Glorot's initialization for linear layers, LeCun's for the patches; biases start at zero."""
+    if isinstance(module, nn.Conv2d):
+        nn.init.kaiming_normal_(module.weight, nonlinearity="linear")
+    elif isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+    if isinstance(module, nn.Conv2d | nn.Linear) and module.bias is not None:
+        nn.init.zeros_(module.bias)
+    if isinstance(module, _Attention):
+        # Queries, keys and values are three square layers in one; drawn as one they would start too small.
+        bound = math.sqrt(6 / (2 * module.proj.in_features))
+        nn.init.uniform_(module.qkv.weight, -bound, bound)
