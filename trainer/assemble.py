@@ -85,7 +85,10 @@ def make_fabric(config: Config, run_dir: Path) -> Fabric:
         devices=config.topology.devices_per_node,
         num_nodes=config.topology.nodes,
         strategy=build(
-            config.strategy, topology=config.topology, parallel=config.model.parallel if config.model else None
+            config.strategy,
+            topology=config.topology,
+            parallel=config.model.parallel if config.model else None,
+            batch_size=config.batch_size,
         ),
         precision=config.trainer.precision,
         plugins=[environment],
@@ -112,7 +115,7 @@ def make_deterministic(config: Config) -> None:
 def make_data(config: Config, fabric: Fabric, contract: Contract) -> Any:
     loaders = is_data_module(config.dataset.target)
     if loaders:
-        data = LoaderData(config, fabric, contract.parts())
+        data = LoaderData(config, fabric, contract.parts(), contract.stand_in())
     else:
         data = ImageData(config, contract.batch_share(), contract.parts(), contract.stand_in())
     if data.synthetic and fabric.is_global_zero:

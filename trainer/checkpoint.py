@@ -321,10 +321,11 @@ def restore_random_state(state: RunState, workers: list[Any]) -> None:
         random_state.seed_everything(state.config.seed, state.step, state.fabric.global_rank)
 
 
-def load_weights(task: torch.nn.Module, source: str) -> str:
+def load_weights(task: torch.nn.Module, source: str, own: dict[str, torch.Size]) -> str:
     """Start from weights of another run (init_from): every tensor whose name and shape match.
 
     Args:
+        own: names and shapes of the task's tensors on one device.
         source: a run folder, a .ckpt file or a .safetensors file.
 
     Returns:
@@ -334,9 +335,8 @@ def load_weights(task: torch.nn.Module, source: str) -> str:
         ValueError: nothing matches, or the file cannot be read.
     """
     weights = _weights_of(Path(source))
-    own = task.state_dict()
     names = {name: name if name in weights else name.removeprefix("model.") for name in own}
-    taken = {n: weights[s] for n, s in names.items() if s in weights and weights[s].shape == own[n].shape}
+    taken = {n: weights[s] for n, s in names.items() if s in weights and weights[s].shape == own[n]}
     if not taken:
         raise ValueError(
             f"init_from={source}: none of its {len(weights)} tensors has name and shape of one of the {len(own)} here"

@@ -43,10 +43,11 @@ class LoaderData:
 
     synthetic = False
 
-    def __init__(self, config: Config, fabric: Fabric, parts: int = 1):
+    def __init__(self, config: Config, fabric: Fabric, parts: int = 1, stand_in: bool = False):
         """
         Args:
             parts: into how many parts the strategy cuts each accumulated part again.
+            stand_in: a worker with fewer batches to evaluate than another goes on with one sample that counts nowhere.
 
         Raises:
             ValueError: settings or hooks that cannot be honoured; loaders that are not one DataLoader.
@@ -54,6 +55,7 @@ class LoaderData:
         self.config = config
         self.fabric = fabric
         self.accumulate = config.trainer.accumulate_grad_batches * parts
+        self.stand_in = stand_in and fabric.world_size > 1
         self.module = self._build()
         self.on_after_batch_transfer: Callable[[Any, int], Any] = self.module.on_after_batch_transfer
         if fabric.local_rank == 0:
@@ -177,18 +179,31 @@ class LoaderData:
 
     def evaluation_batches(self, split: str) -> Iterator[tuple[Any, int]]:
         kept = _states()
+        loader = self._evaluation[split]
+        missing = (self._most_batches(loader) or 0) - (_length(loader) or 0)
         try:
-            for batch in self._stream(self._evaluation[split], _EVALUATION):
+            for batch in self._stream(loader, _EVALUATION):
                 yield batch, batch_samples(batch)
+            for _ in range(missing):
+                yield loader.collate_fn([loader.dataset[0]]), 0
         finally:
             _set_states(kept)
+
+    def _most_batches(self, loader: Any) -> int | None:
+        """Of this worker, or where all must take part in each batch, of the one that has the most."""
+        mine = _length(loader)
+        if not self.stand_in or mine is None:
+            return mine
+        gathered: list[Any] = [None] * self.fabric.world_size
+        torch.distributed.all_gather_object(gathered, mine)
+        return max(gathered)
 
     def evaluation_steps(self, split: str) -> int:
         """
         Raises:
             ValueError: a fraction is wanted of what has no length.
         """
-        length = _length(self._evaluation[split])
+        length = self._most_batches(self._evaluation[split])
         limit = getattr(self.config.trainer, f"limit_{split}_batches")
         if length is None and isinstance(limit, float) and limit < 1.0:
             raise ValueError(f"trainer.limit_{split}_batches={limit}: {split}_dataloader has no length, give a number")

@@ -136,12 +136,22 @@ class Epoch:
     def _forward_backward(self, batch: Any, part: Part) -> int:
         """Gradients of one part; returns the samples that it stands for over all workers."""
         state = self.state
-        index = self.batch_idx
         self.in_step = True
         state.log.samples = part.samples
         state.sample_keys.set(part.keys)
         if self.begin_part is not None:
             self.begin_part(part)
+        if self.no_sync and not part.ends_step:
+            # around the forward as well: that is where DDP decides whether this backward is averaged
+            with state.fabric.no_backward_sync(state.module):  # pyright: ignore[reportArgumentType]
+                self._gradients(batch, part)
+        else:
+            self._gradients(batch, part)
+        return part.all_samples
+
+    def _gradients(self, batch: Any, part: Part) -> None:
+        state = self.state
+        index = self.batch_idx
         state.hooks("on_train_batch_start", batch, index)
         if part.samples == 0:
             with _untouched_metrics(state):
@@ -152,13 +162,8 @@ class Epoch:
         scaled = loss if part.weight == 1.0 else loss * part.weight
         self.loss = scaled
         state.hooks("on_before_backward", scaled)
-        if self.no_sync and not part.ends_step:
-            with state.fabric.no_backward_sync(state.module):  # pyright: ignore[reportArgumentType]
-                state.fabric.backward(scaled)
-        else:
-            state.fabric.backward(scaled)
+        state.fabric.backward(scaled)
         state.hooks("on_after_backward")
-        return part.all_samples
 
     def _batch_end(self, batch: Any) -> None:
         """The hook sees the weights after the step, if this part has ended one."""

@@ -28,7 +28,7 @@ def prepare(
         if verb != "train":
             continue_from(state, from_checkpoint)
         elif config.init_from is not None:
-            log.info(checkpoint.load_weights(state.task, config.init_from))
+            log.info(checkpoint.load_weights(state.task, config.init_from, state.contract.whole_shapes(state.task)))
         return state
     except (ValueError, OSError) as error:
         raise CannotStart(str(error)) from error

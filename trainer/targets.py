@@ -11,7 +11,7 @@ GIVEN: dict[str, tuple[str, ...]] = {
     "dataset": ("split",),
     "model": ("classes", "image_shape", "seed"),
     "task": ("model", "classes", "image_shape"),
-    "strategy": ("topology", "parallel"),
+    "strategy": ("topology", "parallel", "batch_size"),
     "optimizer": ("params",),
     "schedule": ("optimizer", "total_steps"),
     "logger": ("root_dir", "save_dir"),

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule
 from torch import nn
 from torch.optim import Optimizer
 
 from ..data import Part
+from ..log import log
 from ..shards import Shard, Shards
 from .ledger import Ledger, Transfer
 
@@ -90,9 +92,18 @@ class Contract:
             return
         if shards is not None:
             state = shards.put_together(state)
+            for name in shards.own(0):
+                log.info("what %s has saved for each worker is dropped: this strategy has no use for it", name)
         task.load_state_dict(state["model"])
         if optimizer is not None:
             optimizer.load_state_dict(state["optimizer"])
+
+    def whole_shapes(self, task: nn.Module) -> dict[str, torch.Size]:
+        """Names and shapes of the task's tensors on one device; this worker's `load_state_dict` takes such."""
+        own = self._own("whole_shapes")
+        if own:
+            return own(task)
+        return {name: value.shape for name, value in task.state_dict().items() if isinstance(value, torch.Tensor)}
 
     def parameter_count(self, task: nn.Module) -> int:
         """Parameters of the whole network, of which this worker may hold a part."""

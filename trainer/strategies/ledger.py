@@ -1,5 +1,6 @@
 """What a strategy sends: as data that can be read before the start, and counted while it trains."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -71,20 +72,21 @@ class Ledger:
         if self.placement.apart(self.rank, peer):
             self.inter_node_bytes += sent
 
-    def _to_next(self, sent: float, messages: int) -> None:
-        if self.placement.workers > 1:
-            self.to((self.rank + 1) % self.placement.workers, sent, messages)
+    def _around(self, ranks: Sequence[int] | None, rounds: int, tensor_bytes: float) -> None:
+        ring = range(self.placement.workers) if ranks is None else ranks
+        members = len(ring)
+        if members > 1:
+            peer = ring[(ring.index(self.rank) + 1) % members]
+            self.to(peer, rounds * (members - 1) / members * tensor_bytes, rounds * (members - 1))
 
-    def all_reduce(self, tensor_bytes: float) -> None:
-        """A ring over all workers: 2 (K - 1) / K of the tensor, in 2 (K - 1) messages."""
-        workers = self.placement.workers
-        self._to_next(2 * (workers - 1) / workers * tensor_bytes, 2 * (workers - 1))
+    def all_reduce(self, tensor_bytes: float, ranks: Sequence[int] | None = None) -> None:
+        """A ring over all K workers, or over those in `ranks`: 2 (K - 1) / K of the tensor, in 2 (K - 1) messages."""
+        self._around(ranks, 2, tensor_bytes)
 
-    def reduce_scatter(self, tensor_bytes: float) -> None:
-        """A ring over all workers: (K - 1) / K of the whole tensor."""
-        workers = self.placement.workers
-        self._to_next((workers - 1) / workers * tensor_bytes, workers - 1)
+    def reduce_scatter(self, tensor_bytes: float, ranks: Sequence[int] | None = None) -> None:
+        """A ring over all K workers, or over those in `ranks`: (K - 1) / K of the whole tensor."""
+        self._around(ranks, 1, tensor_bytes)
 
-    def all_gather(self, whole_bytes: float) -> None:
-        """A ring over all workers: (K - 1) / K of the gathered whole (the mean, where the parts are unequal)."""
-        self.reduce_scatter(whole_bytes)
+    def all_gather(self, whole_bytes: float, ranks: Sequence[int] | None = None) -> None:
+        """A ring, as above: (K - 1) / K of the gathered whole (the mean, where the parts are unequal)."""
+        self.reduce_scatter(whole_bytes, ranks)
