@@ -111,6 +111,7 @@ class TwoHosts:
             finally:
                 for process in started:
                     process.kill()
+                    process.communicate()
             for rank, process in enumerate(started):
                 if process.returncode:
                     reason = Path(failures, f"{rank}.json")

@@ -97,7 +97,11 @@ def rows(run_dir: Path) -> list[dict[str, str]]:
 
 
 def weights(run_dir: Path) -> dict[str, torch.Tensor]:
-    return checkpoint.read(run_dir / "checkpoints" / "last.ckpt")["model"]
+    """Of last.ckpt, in the layout of one device."""
+    path = run_dir / "checkpoints" / "last.ckpt"
+    content = checkpoint.read(path)
+    divided = checkpoint.shards_of(path, content)
+    return (content if divided is None else divided.put_together(content))["model"]
 
 
 def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> float:

@@ -13,6 +13,7 @@ from runs import TINY
 from leyden.trainer import cli
 from leyden.trainer.compose import Composer
 from leyden.trainer.config import Target
+from leyden.trainer.errors import ConfigError
 from leyden.trainer.signatures import node_problems
 from leyden.trainer.topology import CPU_WORKERS_PER_CORE, cores, gpu_count
 
@@ -296,6 +297,14 @@ def test_what_the_schema_shows_needs_neither_torch_nor_lightning(arguments: list
 
 
 SHIPPED = sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml"))
+TWO = ["topology.devices_per_node=2"]
+NEEDS = {
+    "strategy/ddp.yaml": TWO,
+    "strategy/butterfly.yaml": TWO,
+    "strategy/fsdp.yaml": TWO,
+    "strategy/hybrid.yaml": TWO,
+    "strategy/spatial.yaml": [*TWO, "model=local_net"],
+}
 
 
 @pytest.mark.parametrize("shipped", [path for path in SHIPPED if path.parent != Path()], ids=str)
@@ -309,10 +318,12 @@ def test_every_shipped_yaml_composes_and_names_a_class_that_takes_it(shipped: Pa
                 overrides.append(f"{group}.{key}={'[1]' if key == 'milestones' else here}")
     if group == "experiment" and "dataset.root=" in text:  # its header says so
         overrides.append(f"dataset.root={here}")
-    if shipped == Path("strategy/ddp.yaml"):
-        overrides.append("topology.devices_per_node=2")
+    if shipped == Path("strategy/hsdp.yaml"):  # until a launcher starts several nodes
+        with pytest.raises(ConfigError, match="hsdp replicates between nodes"):
+            Composer().run([*overrides, *TWO])
+        return
 
-    run = Composer().run(overrides)
+    run = Composer().run([*overrides, *NEEDS.get(str(shipped), [])])
 
     node = getattr(run.config, group, None)
     nodes = node.values() if isinstance(node, dict) else [node]

@@ -11,13 +11,13 @@ pytestmark = [
 ]
 
 LONG = [
-    "dataset=synthetic", "dataset.samples=640", "dataset.image_shape=[3,16,16]", "dataset.val_fraction=0",
+    "dataset=synthetic", "dataset.samples=1280", "dataset.image_shape=[3,16,16]", "dataset.val_fraction=0",
     "trainer.max_epochs=1", "trainer.log_every_n_steps=1000", "trainer.enable_progress_bar=false",
     "trainer.limit_val_batches=0", "trainer.limit_test_batches=0", "callbacks=none", "logger=none",
-    "topology.nodes=2", "batch_size=16",
+    "topology.nodes=2", "batch_size=128",
 ]  # fmt: skip
 MLP = ["model=mlp", "model.hidden=[512,512]"]
-VGG = ["model=vgg_small", "model.stages=[[16],[64]]", "model.hidden=[64]"]
+VGG = ["model=vgg_small", "model.stages=[[16],[64]]", "model.hidden=[256]"]
 CASES = {
     "ddp": [*MLP, "strategy=ddp", "topology.devices_per_node=1"],
     "ddp-fp16": [*MLP, "strategy=ddp", "strategy.compression=fp16", "topology.devices_per_node=1"],

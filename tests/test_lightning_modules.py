@@ -295,7 +295,7 @@ def test_metric_objects_are_exact_over_uneven_shares(freeze: Freeze, processes: 
     assert start(one) == 0
     code, output = processes.run(two)
     assert code == 0, output
-    assert metrics(one).keys() == metrics(two).keys()
+    assert metrics(one).keys() == {name for name in metrics(two) if not name.startswith("comm/")}
     for name in ("train_acc_epoch", "train_acc_step", "val_micro", "val_acc", "val_f1", "val_mean_loss", "val_loss"):
         assert metrics(two)[name] == pytest.approx(metrics(one)[name], rel=1e-5), name
     steps = [[float(row["train_acc_step"]) for row in rows(run_dir)] for run_dir in (one, two)]

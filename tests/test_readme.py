@@ -19,8 +19,8 @@ SHORT = [
 """Appended to what trains."""
 
 README = (ROOT / "README.md").read_text()
-USE = README.split("## Use")[1].split("```sh")[1].split("```")[0]
-COMMANDS = [line.split("#")[0].strip() for line in USE.splitlines() if line.startswith("leyden")]
+BLOCKS = [README.split(title)[1].split("```sh")[1].split("```")[0] for title in ("## Use", "## Strategies")]
+COMMANDS = [line.split("#")[0].strip() for block in BLOCKS for line in block.splitlines() if line.startswith("leyden")]
 
 
 def leyden(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -47,7 +47,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_readme_has_commands() -> None:
-    assert len(COMMANDS) >= 11
+    assert len(COMMANDS) >= 17
 
 
 @pytest.mark.slow

@@ -1,12 +1,16 @@
 """What holds for every strategy that keeps its parameters in step: equal to one worker, resumable, counted."""
 
+import os
+import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pool import Pool
-from runs import TINY, Freeze, distance, rows, summary, weights
+from runs import TINY, Freeze, Processes, children, distance, rows, summary, wait_until, weights
 
+from leyden.trainer import checkpoint
 from leyden.trainer.launch import start
 
 Pools = Callable[[int], Pool]
@@ -43,3 +47,47 @@ def test_the_ledger_counts_the_ring(freeze: Freeze, pools: Pools, nodes: int) ->
 
 def devices(count: int) -> str:
     return f"topology.devices_per_node={count}"
+
+
+KILLED = {
+    "butterfly": ["strategy=butterfly", "model=mlp", "model.hidden=[16]"],
+    "hybrid": ["strategy=hybrid", "strategy.scheme=b", "model=mlp", "model.hidden=[16]"],
+    "spatial": ["strategy=spatial", "model=local_net", "model.maps=[2]", "model.rf=3", "model.lcn=3"],
+    "fsdp": ["strategy=fsdp", "strategy.min_parameters=100", "model=mlp", "model.hidden=[16]"],
+    "powersgd": ["strategy=ddp", "strategy.compression=powersgd", "model=mlp", "model.hidden=[64,64]"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KILLED)
+def test_a_killed_run_goes_on_under_its_strategy_and_under_single(
+    freeze: Freeze, processes: Processes, pools: Pools, name: str
+) -> None:
+    run_dir = freeze(
+        "run", *KILLED[name], "dataset.image_size=8", "trainer.max_epochs=500", "trainer.precision=64-true",
+        "callbacks.checkpoint.every_n_steps=5", "trainer.limit_val_batches=1", "trainer.limit_test_batches=1",
+        devices(2),
+    )  # fmt: skip
+    process = processes.start(run_dir)
+    wait_until(lambda: len(checkpoint.saved(run_dir)) > 1)
+    os.kill(max(children(process.pid)), signal.SIGKILL)
+    output, _ = process.communicate(timeout=15)
+    assert process.returncode == 1, output
+    assert "failed: killed by SIGKILL" in output
+    assert "last good checkpoint" in output
+    found = checkpoint.newest(run_dir)
+    assert found is not None
+    stands_at = checkpoint.step_of(found[0])
+
+    single = shutil.copytree(run_dir, run_dir.with_name("single"))
+    stop = f"trainer.max_steps: {stands_at + 5}"
+    (run_dir / "resume.yaml").write_text(f"- changed: {{{stop}}}\n")
+    target = "{_target_: leyden.trainer.strategies.single.Single}"
+    (single / "resume.yaml").write_text(
+        f"- changed: {{{stop}, topology.devices_per_node: 1, strategy: {target}, callbacks.checkpoint.keep_last: 9}}\n"
+    )
+    assert f"step {stands_at}" in pools(2).run(run_dir, "resume")
+    assert start(single, "resume") == 0
+    assert summary(run_dir)["steps"] == summary(single)["steps"] == stands_at + 5
+    if name != "powersgd":  # whose one-device run sends nothing, and so loses nothing
+        assert apart(single, run_dir) <= 1e-9

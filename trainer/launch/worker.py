@@ -47,6 +47,7 @@ def work_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None)
         return 1
     finally:
         close_log()
+        _take_group_down()
         give_back(kept)
 
 
@@ -118,6 +119,13 @@ def _leave() -> None:
     close_log()
     if dist.is_initialized():
         dist.barrier()
+    _take_group_down()
+
+
+def _take_group_down() -> None:
+    import torch.distributed as dist
+
+    if dist.is_initialized():
         dist.destroy_process_group()
 
 

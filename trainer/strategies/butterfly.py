@@ -246,9 +246,7 @@ class Butterfly(DDPStrategy):
         self._optimizer = optimizer
         optimizer._opt_called = True  # what schedulers ask before they complain that they come first
         self._usual_dtype = torch.get_default_dtype()
-        settings = [
-            {k: v.clone() if isinstance(v, Tensor) else v for k, v in g.items()} for g in settings_now(optimizer)
-        ]
+        settings = [{key: _kept(value) for key, value in group.items()} for group in settings_now(optimizer)]
         for bucket in self._buckets:
             bucket.settings = settings
         self._put_off = len(self._buckets)
