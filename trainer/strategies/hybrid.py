@@ -111,6 +111,7 @@ class Hybrid(DDP):
         self.local_batchnorm = local_batchnorm
         self.sharded: list[str] = list((parallel or {}).get("sharded") or [])
         self.batch_size = batch_size
+        self._compiled = False
         self._heads: list[ShardedHead] = []
         self._rows: dict[nn.Parameter, Rows] = {}
         self._trunk: DistributedDataParallel | None = None
@@ -143,6 +144,7 @@ class Hybrid(DDP):
         """
         prefix = "task.model." if isinstance(getattr(module, "task", None), nn.Module) else ""
         self._refuse_batchnorm(module)
+        self._compiled = any(getattr(child, "_compiled_call_impl", None) is not None for child in module.modules())
         for name in self.sharded:
             chain = self._chain(module, prefix, name)
             _refuse_tied(module, chain, name)
@@ -184,8 +186,8 @@ class Hybrid(DDP):
         def forward(inputs: Tensor) -> Tensor:
             return self._scores(head, inputs)
 
-        # a compiler would have to follow the messages
-        chain.forward = torch.compiler.disable(forward)  # pyright: ignore[reportAttributeAccessIssue]
+        # a compiler would have to follow the messages; without one, its import would cost seconds
+        chain.forward = torch.compiler.disable(forward) if self._compiled else forward  # pyright: ignore[reportAttributeAccessIssue]
         self._heads.append(head)
         self._rows.update(head.parameters())
 
