@@ -69,6 +69,7 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest) -> RunSta
     settle_precision(task)
     optimizer, state.schedules = make_optimizer(config, task, state)
     state.optimizer = fabric.setup_optimizers(optimizer)
+    contract.attach(state)
     seed_everything(config.seed, fabric.global_rank)
     return state
 
@@ -82,8 +83,8 @@ def make_fabric(config: Config, run_dir: Path) -> Fabric:
     )
     fabric = Fabric(
         accelerator=device_kind(config),
-        devices=config.topology.devices_per_node,
-        num_nodes=config.topology.nodes,
+        devices=1 if config.processes == 1 else config.topology.devices_per_node,
+        num_nodes=1 if config.processes == 1 else config.topology.nodes,
         strategy=build(
             config.strategy,
             topology=config.topology,
@@ -117,7 +118,9 @@ def make_data(config: Config, fabric: Fabric, contract: Contract) -> Any:
     if loaders:
         data = LoaderData(config, fabric, contract.parts(), contract.stand_in())
     else:
-        data = ImageData(config, contract.batch_share(), contract.parts(), contract.stand_in())
+        data = ImageData(
+            config, contract.batch_share(), contract.parts(), contract.stand_in(), contract.evaluation_share()
+        )
     if data.synthetic and fabric.is_global_zero:
         log.warning("dataset: SYNTHETIC images and labels. There is nothing to learn; look at speed alone.")
     return data

@@ -140,6 +140,8 @@ def remove(path: Path) -> None:
     """Delete a checkpoint and what lies beside it."""
     path.unlink(missing_ok=True)
     shards.remove(path)
+    for beside in path.parent.glob(f"{path.stem}.server*.ckpt"):
+        beside.unlink(missing_ok=True)
 
 
 def shards_of(path: Path, content: dict[str, Any]) -> Shards | None:
@@ -214,6 +216,11 @@ def path_in(checkpoints: Path, step: int) -> Path:
     return checkpoints / f"step={step:08d}.ckpt"
 
 
+def server_path(path: Path, server: int) -> Path:
+    """The file of one parameter server beside a checkpoint."""
+    return path.with_name(f"{path.stem}.server{server:04d}.ckpt")
+
+
 def step_of(path: Path) -> int:
     """The optimizer step in a checkpoint's name; -1 for another name."""
     match = _NAME.fullmatch(path.name)
@@ -266,6 +273,8 @@ def newest(run_dir: Path) -> tuple[Path, dict[str, Any]] | None:
             divided = shards_of(path, content)
             if divided is not None:
                 divided.verify()
+            for server in range(content.get("servers", 0)):
+                shards.verify_file(server_path(path_in(path.parent, content["position"]["step"]), server))
             return path, content
         except ValueError as error:
             log.warning("%s; trying the one before", error)

@@ -54,6 +54,8 @@ def _global_batch(config: Config) -> Iterator[Problem]:
 
 def _devices(config: Config) -> Iterator[Problem]:
     wanted, kind = config.topology.devices_per_node, device_kind(config.topology)
+    if config.processes == 1:
+        wanted = 1
     key = "topology.devices_per_node"
     if kind == "cuda" and not gpu_count():
         yield Problem("topology.device.kind", "there is no GPU that torch can use on this machine", "cuda",
@@ -71,7 +73,7 @@ def _devices(config: Config) -> Iterator[Problem]:
 
 
 def _launcher(config: Config) -> Iterator[Problem]:
-    if config.topology.launcher == "local" and config.topology.nodes > 1:
+    if config.topology.launcher == "local" and config.topology.nodes > 1 and config.processes > 1:
         text = "launcher=local starts workers on this machine only"
         yield Problem("topology.nodes", text, config.topology.nodes, "topology.nodes=1")
 

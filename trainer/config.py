@@ -116,6 +116,17 @@ class Config(Strict):
     python_path: list[str] = []
     """Folders appended to sys.path in every worker: where the command was given, and --config-dir."""
 
+    @property
+    def processes(self) -> int:
+        """Worker processes to start: one acts them all where they are simulated."""
+        return 1 if self.strategy.arguments.get("simulate") else self.topology.workers
+
+    @property
+    def servers(self) -> int:
+        """Parameter servers to start beside the workers."""
+        given = self.strategy.arguments
+        return 0 if given.get("simulate") or given.get("form", "server") != "server" else given.get("servers", 0)
+
 
 def frozen_values(run_dir: Path) -> dict[str, Any]:
     """The run's config as plain values: the frozen one, then what each `leyden resume` changed, in order."""

@@ -4,7 +4,8 @@ The order of an epoch is a function of (seed, epoch, partitions) and of nothing 
 of what was trained before. A resumed run therefore starts at any step without reading what came before it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -38,6 +39,21 @@ class Part(NamedTuple):
     ends_step: bool
     keys: Tensor | None = None
     """One key for each sample of the batch, from (seed, epoch, sample): what dropout draws from."""
+    rounds: tuple[int, int] | None = None
+    """Rounds of the epoch that count as trained before and after this part's step, where workers go by their own
+    clocks; None: one more after it."""
+
+
+class Planned(NamedTuple):
+    """A part whose samples are not read yet."""
+
+    pairs: list[tuple[int, int]]
+    """(index, key) of each sample."""
+    samples: int
+    all_samples: int
+    weight: float
+    ends_step: bool
+    rounds: tuple[int, int] | None
 
 
 class BadSamples(ValueError):
@@ -139,10 +155,18 @@ class Subset:
 class ImageData(LightningDataModule):
     """Training, validation and test samples of one dataset, in the order that the config fixes."""
 
-    def __init__(self, config: Config, share: tuple[int, int], parts: int = 1, stand_in: bool = False):
+    def __init__(
+        self,
+        config: Config,
+        share: tuple[int, int],
+        parts: int = 1,
+        stand_in: bool = False,
+        evaluation_share: tuple[int, int] | None = None,
+    ):
         """
         Args:
             share: which part of every global batch this worker takes, and of how many.
+            evaluation_share: the same of what is evaluated; None: as in training.
             parts: into how many parts the strategy cuts each accumulated part again.
             stand_in: a worker without a sample to evaluate computes a made-up one, which counts nowhere.
 
@@ -154,6 +178,7 @@ class ImageData(LightningDataModule):
         self.config = config
         self.settings: DatasetConfig = config.dataset
         self.share = share
+        self.evaluation_share = share if evaluation_share is None else evaluation_share
         self.accumulate = config.trainer.accumulate_grad_batches * parts
         self.stand_in = stand_in
         self.augment: Augmentation | None = build(config.augment) if config.augment else None
@@ -196,21 +221,56 @@ class ImageData(LightningDataModule):
         Raises:
             BadSamples: too many samples cannot be read.
         """
-        plan: list[tuple[list[tuple[int, int]], int, int, float, bool]] = []
-        for batch in self.order.batches(epoch)[first_step:]:
-            parts = batch.tensor_split(min(self.accumulate, len(batch)))
-            for number, part in enumerate(parts):
-                mine = part.tensor_split(self.share[1])[self.share[0]]
-                weight = len(mine) * self.share[1] / len(batch)
-                # A worker without a sample computes somebody else's with weight 0: the collectives wait for it.
-                read = (mine if len(mine) else part[:1]).tolist()
-                pairs = [(index, mix(self.config.seed, epoch, index)) for index in read]
-                plan.append((pairs, len(mine), len(part), weight, number == len(parts) - 1))
-        loader = self._loader(self.train_set, self.augment, [pairs for pairs, *_ in plan], replace_bad=True)
-        for (pairs, samples, all_samples, weight, ends_step), batch in zip(plan, loader, strict=True):
+        batches = self.order.batches(epoch)[first_step:]
+        return self._read(planned for batch in batches for planned in self._planned(epoch, batch, self.share[0]))
+
+    def ticket_parts(self, epoch: int, numbers: Iterable[int], reads_ahead: bool) -> Iterator[Part]:
+        """The parts of the steps that this worker's tickets name: number n is share n % workers of batch n // workers.
+
+        Args:
+            reads_ahead: whether tickets may be drawn before the ones before are trained.
+
+        Raises:
+            BadSamples: too many samples cannot be read.
+        """
+        batches, workers = self.order.batches(epoch), self.share[1]
+
+        def planned() -> Iterator[Planned]:
+            for number in numbers:
+                rounds = (number // workers, (number + 1) // workers)
+                for part in self._planned(epoch, batches[rounds[0]], number % workers):
+                    yield part._replace(all_samples=part.samples, rounds=rounds)
+
+        return self._read(planned(), None if reads_ahead else 0)
+
+    def _planned(self, epoch: int, batch: Tensor, share: int) -> Iterator[Planned]:
+        """The parts of one share of a global batch."""
+        parts = batch.tensor_split(min(self.accumulate, len(batch)))
+        for number, part in enumerate(parts):
+            mine = part.tensor_split(self.share[1])[share]
+            weight = len(mine) * self.share[1] / len(batch)
+            # A worker without a sample computes somebody else's with weight 0: the collectives wait for it.
+            read = (mine if len(mine) else part[:1]).tolist()
+            pairs = [(index, mix(self.config.seed, epoch, index)) for index in read]
+            yield Planned(pairs, len(mine), len(part), weight, number == len(parts) - 1, None)
+
+    def _read(self, planned: Iterable[Planned], num_workers: int | None = None) -> Iterator[Part]:
+        waiting: deque[Planned] = deque()
+
+        def pairs() -> Iterator[list[tuple[int, int]]]:
+            for part in planned:
+                waiting.append(part)
+                yield part.pairs
+
+        for batch in self._loader(self.train_set, self.augment, pairs(), replace_bad=True, num_workers=num_workers):
+            part = waiting.popleft()
             assert batch is not None
-            keys = torch.tensor([key for _, key in pairs])
-            yield Part(batch, samples, all_samples, weight, ends_step, keys)
+            keys = torch.tensor([key for _, key in part.pairs])
+            yield Part(batch, part.samples, part.all_samples, part.weight, part.ends_step, keys, part.rounds)
+
+    def samples_of(self, epoch: int, first_round: int, end_round: int) -> int:
+        """Samples of the global batches [first_round, end_round) of an epoch."""
+        return sum(len(batch) for batch in self.order.batches(epoch)[first_round:end_round])
 
     def evaluation_batches(self, split: str) -> Iterator[tuple[Any, int]]:
         """This worker's batches of a split and their sizes: every sample once over all workers.
@@ -219,8 +279,9 @@ class ImageData(LightningDataModule):
         """
         dataset = self.val_set if split == "val" else self.test_set
         assert dataset is not None
+        index_of_mine, count = self.evaluation_share
         shares = [
-            [(index, 0) for index in batch.tensor_split(self.share[1])[self.share[0]].tolist()]
+            [(index, 0) for index in batch.tensor_split(count)[index_of_mine].tolist()]
             for batch in torch.arange(len(dataset)).split(self.config.batch_size)
         ]
         read = self._loader(dataset, None, [share for share in shares if share], replace_bad=False)
@@ -242,13 +303,14 @@ class ImageData(LightningDataModule):
         self,
         dataset: Dataset,
         augment: Augmentation | None,
-        batches: list[list[tuple[int, int]]],
+        batches: Iterable[list[tuple[int, int]]],
         replace_bad: bool,
+        num_workers: int | None = None,
     ) -> Iterator[tuple[Tensor, Tensor] | None]:
         loader = DataLoader(
             Reader(dataset, augment, replace_bad),  # pyright: ignore[reportArgumentType]  # torch asks for __getitems__ alone
             batch_sampler=batches,  # pyright: ignore[reportArgumentType]  # pairs, not plain indices
-            num_workers=self.settings.num_workers,
+            num_workers=self.settings.num_workers if num_workers is None else num_workers,
             collate_fn=collate,  # pyright: ignore[reportArgumentType]  # Reader gives more than a list
             # a generator of its own: making the loader must not move the run's random numbers
             generator=generator(self.config.seed),

@@ -1,7 +1,7 @@
 """The one training loop and the one evaluation loop. Strategies are known through their contract alone."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from time import perf_counter
 from typing import Any, Literal
@@ -15,8 +15,9 @@ from . import checkpoint
 from .data import BadSamples, Part
 from .lightning_module import ScheduleEntry, TrainerView, batch_transfer, overrides, positional
 from .log import log
-from .metric_log import MetricLog
+from .metric_log import Alone, MetricLog
 from .state import RunState, limited
+from .strategies.turns_protocol import Turns
 
 
 class Stopped(Exception):
@@ -30,6 +31,7 @@ def fit(state: RunState) -> None:
         Stopped: on a signal; the checkpoint of this step is written.
         FloatingPointError: the loss is NaN or infinite.
     """
+    state.contract.begin_fit()
     state.hooks("on_fit_start")
     state.call("on_fit_start")
     state.hooks("on_train_start")
@@ -65,7 +67,9 @@ class Epoch:
         self.no_sync = getattr(state.fabric.strategy, "_backward_sync_control", None) is not None
         self.ledger = state.contract.ledger
         self.begin_part = state.contract.part_hook()
+        self.turns = state.contract.turns
         self.data_ended = False
+        self.logged_at = state.step
         self.steps = state.steps_per_epoch
         self.last_step = state.total_steps
 
@@ -77,19 +81,53 @@ class Epoch:
             state.log.in_step = False
             state.hooks("on_train_epoch_start")
             state.log.in_step = True
-        parts = iter(state.data.train_parts(state.epoch, state.step_in_epoch))
         try:
-            while state.step_in_epoch < self.steps and state.step < self.last_step:
-                self._stop_if_asked()
-                if not self._step(parts):
-                    self.data_ended = True
-                    break
+            while self._stretch():
+                pass
             self._end()
         except ValueError as error:
             self._save_before_failing(error)
             raise
         finally:
             _view(state).training = False
+
+    def _stretch(self) -> bool:
+        """Train until all workers have to meet. Whether the epoch goes on after it."""
+        if self.turns is not None:
+            return self._by_own_clocks(self.turns)
+        state = self.state
+        parts = iter(state.data.train_parts(state.epoch, state.step_in_epoch))
+        while state.step_in_epoch < self.steps and state.step < self.last_step:
+            self._stop_if_asked()
+            if not self._step(parts):
+                self.data_ended = True
+                break
+        return False
+
+    def _by_own_clocks(self, turns: Turns) -> bool:
+        """Train on what this worker's tickets name, until the counter calls a meeting, of all at the same step."""
+        state = self.state
+        first = state.step_in_epoch
+        end = min(self.steps, first + self.last_step - state.step)
+        turns.begin(state.epoch, first, end, state.step)
+        epoch_began = state.step - first
+        samples = state.samples
+        parts = state.data.ticket_parts(state.epoch, turns.numbers(), turns.reads_ahead)
+        while self._step(parts):
+            if state.stop_request.signal is not None:
+                turns.ask("stop")
+            elif state.save_wanted:
+                turns.ask("save")
+        meeting = turns.meet()
+        self._advance_to(epoch_began + turns.round())
+        state.samples = samples + state.data.samples_of(state.epoch, first, state.step_in_epoch)
+        if meeting == "stop":
+            state.stop_request.signal = state.stop_request.told()
+            self._save()
+            raise Stopped
+        if meeting == "save":
+            self._save()
+        return meeting == "save"
 
     def _step(self, parts: Iterator[Part]) -> bool:
         """One optimizer step. False when the data has ended."""
@@ -109,7 +147,7 @@ class Epoch:
             data += perf_counter() - before
             trained += self._forward_backward(batch, part)
             if part.ends_step:
-                self._update()
+                self._update(part)
             self._batch_end(batch)
             if part.ends_step:
                 break
@@ -185,43 +223,66 @@ class Epoch:
         # a reduced precision would round the part's weight
         return loss.float() if loss.dtype in (torch.bfloat16, torch.float16) else loss
 
-    def _update(self) -> None:
+    def _update(self, part: Part) -> None:
         state = self.state
+        before, after = (state.step_in_epoch, state.step_in_epoch + 1) if part.rounds is None else part.rounds
+        epoch_began = state.step - state.step_in_epoch
+        self._advance_to(epoch_began + before)
         state.hooks("on_before_optimizer_step", state.raw_optimizer)
         if self.trainer.gradient_clip_val is not None:
             state.contract.clip(
                 state.module, state.optimizer, self.trainer.gradient_clip_val, self.trainer.gradient_clip_algorithm
             )
         state.optimizer.step()
-        for entry in state.schedules:
-            if entry.interval == "step" and (state.step + 1) % entry.frequency == 0:
-                _advance(state, entry)
-        state.step += 1
+        self._advance_to(epoch_began + after)
+
+    def _advance_to(self, step: int) -> None:
+        """Count steps, and move the schedules that do."""
+        state = self.state
+        while state.step < step:
+            for entry in state.schedules:
+                if entry.interval == "step" and (state.step + 1) % entry.frequency == 0:
+                    _advance(state, entry)
+            state.step += 1
+            state.step_in_epoch += 1
 
     def _count(self, trained: int) -> None:
         state = self.state
-        state.step_in_epoch += 1
         state.samples += trained
         self.in_step = False
-        if state.step % self.trainer.log_every_n_steps == 0:
+        every = self.trainer.log_every_n_steps
+        if state.step // every > self.logged_at // every:
             self._log()
         for hook in self.step_end:
             hook(state)
         # At its end an epoch still has to be judged: it saves then.
-        if state.save_wanted and state.step_in_epoch < self.steps and state.step < self.last_step:
+        if (
+            self.turns is None
+            and state.save_wanted
+            and state.step_in_epoch < self.steps
+            and state.step < self.last_step
+        ):
             self._save()
 
-    def _log(self) -> None:
-        """Hand the last step's values to the loggers. The one place where training waits for the device."""
+    def _log(self, meeting: bool = False) -> None:
+        """Hand the last step's values to the loggers. The one place where training waits for the device.
+
+        Workers that go by their own clocks log by themselves, but where all meet.
+        """
         self._refuse_not_finite()
         state = self.state
-        values = state.log.step_values(state.fabric.strategy)
+        self.logged_at = max(self.logged_at, state.step)
+        alone = self.turns is not None and not meeting
+        values = state.log.step_values(Alone(state.fabric.device) if alone else state.fabric.strategy)
         values["lr"] = state.learning_rate()
         values["epoch"] = float(state.epoch)
         values.update(state.times.since(self.logged_times))
-        values.update(state.communication(self.logged_times))
+        values.update(state.communication(self.logged_times, alone))
+        values.update(state.contract.measured())
         self.logged_times = copy(state.times)
         state.report(values)
+        if state.fabric.is_global_zero:
+            state.report_histograms(state.contract.histograms())
 
     def _refuse_not_finite(self) -> None:
         """
@@ -244,7 +305,7 @@ class Epoch:
 
     def _stop_if_asked(self) -> None:
         state = self.state
-        if not state.stop_request.due(state.step):
+        if not state.stop_request.due(state.step, state.contract.lead()):
             return
         self._save()
         raise Stopped
@@ -258,13 +319,16 @@ class Epoch:
     def _end(self) -> None:
         """Validation, epoch values, schedules by epoch, and the callbacks' turn."""
         state = self.state
-        if self.first_loss_step <= state.step:
-            self._log()
+        if self.turns is not None or self.first_loss_step <= state.step:
+            self._log(meeting=True)
         complete = self.data_ended or state.step_in_epoch >= self.steps
         due = (state.epoch + 1) % self.trainer.check_val_every_n_epoch == 0 or state.step >= self.last_step
         if due and state.data.has("val"):
             state.report(evaluate(state, "val", self.trainer.limit_val_batches))
             state.validated_at = state.step
+            for name, weights in state.contract.others_judged(state.task):
+                values = evaluate(state, "val", self.trainer.limit_val_batches, weights)
+                state.report({f"{metric}_{name}": value for metric, value in values.items()})
         state.data.share_bad_samples(state.fabric)
         state.log.in_step = False
         state.hooks("on_train_epoch_end")
@@ -288,8 +352,16 @@ class Epoch:
         checkpoint.save(self.state)
 
 
-def evaluate(state: RunState, split: Literal["val", "test"], limit: int | float) -> dict[str, float]:
+def evaluate(
+    state: RunState,
+    split: Literal["val", "test"],
+    limit: int | float,
+    weights: AbstractContextManager[Any] | None = None,
+) -> dict[str, float]:
     """Every sample of a split once, over all workers, with the weights that are to be judged.
+
+    Args:
+        weights: a context with others.
 
     Returns:
         What the task logged, reduced over samples and workers; not yet handed to loggers.
@@ -299,7 +371,7 @@ def evaluate(state: RunState, split: Literal["val", "test"], limit: int | float)
         return {}
     state.contract.settle(state.task)
     state.sample_keys.set(None)
-    with _evaluating(state, split):
+    with _evaluating(state, split, weights):
         state.hooks(f"on_{stage}_start")
         state.hooks(f"on_{stage}_epoch_start")
         batches = limited(limit, state.data.evaluation_steps(split), state.config)
@@ -319,7 +391,9 @@ def evaluate(state: RunState, split: Literal["val", "test"], limit: int | float)
 
 
 @contextmanager
-def _evaluating(state: RunState, split: Literal["val", "test"]) -> Iterator[None]:
+def _evaluating(
+    state: RunState, split: Literal["val", "test"], weights: AbstractContextManager[Any] | None
+) -> Iterator[None]:
     """Evaluation mode, the weights to be judged, and a log of its own; afterwards everything as it was."""
     training_log, state.log = state.log, MetricLog(split, steps_by_default=False, owner=state.task)
     view, stage = _view(state), "validating" if split == "val" else "testing"
@@ -329,7 +403,7 @@ def _evaluating(state: RunState, split: Literal["val", "test"]) -> Iterator[None
     setattr(view, stage, True)
     state.module.eval()
     try:
-        with torch.no_grad(), _judged_weights(state):
+        with torch.no_grad(), _judged_weights(state) if weights is None else weights:
             yield
     finally:
         for module, training in modes:

@@ -47,6 +47,19 @@ class Entry:
         self.total = _reduced(torch.stack([*kept, folded]), self.reduction)
 
 
+class Alone:
+    """Stands for the strategy where a worker's values are not reduced over others."""
+
+    def __init__(self, device: torch.device):
+        self.root_device = device
+
+    def broadcast(self, value: Any) -> Any:
+        return value
+
+    def all_reduce(self, tensor: Tensor, reduce_op: str) -> Tensor:
+        return tensor
+
+
 class _Name(NamedTuple):
     """What every worker must know of an entry to take part in its reduction."""
 
@@ -128,7 +141,7 @@ class MetricLog:
         metric = value if isinstance(value, Metric) else None
         return Entry(steps, epochs, prog_bar, logger is not False, reduction, metric)
 
-    def step_values(self, strategy: Strategy) -> dict[str, float]:
+    def step_values(self, strategy: Strategy | Alone) -> dict[str, float]:
         """Values of the last step, reduced over workers. One exchange, one wait. Every worker must call it."""
         names = self._names(strategy, [name for name, entry in self.entries.items() if entry.on_step])
         sums: list[Tensor | None] = []
@@ -173,7 +186,7 @@ class MetricLog:
             entry.total, entry.weight, entry.last = None, 0.0, None
         return {f"{n.name}_epoch" if n.on_step else n.name: values[n] for n in names if n in values}
 
-    def _names(self, strategy: Strategy, names: list[str]) -> list[_Name]:
+    def _names(self, strategy: Strategy | Alone, names: list[str]) -> list[_Name]:
         """The first worker's names for all workers: one whose share was empty may have logged nothing."""
         return strategy.broadcast([self._name(name) for name in names])
 
@@ -258,7 +271,7 @@ def computed(name: str, metric: Metric, strategy: Strategy) -> float:
 
 
 def _over_workers(
-    names: list[_Name], totals: list[Tensor | None], weights: list[float], strategy: Strategy
+    names: list[_Name], totals: list[Tensor | None], weights: list[float], strategy: Strategy | Alone
 ) -> list[tuple[float, float]]:
     """Each name's total, reduced as it says, and the sum of its weights, over all workers."""
     if not names:

@@ -21,14 +21,15 @@ def announce(state: RunState) -> None:
     parameters = state.contract.parameter_count(state.task)
     if not state.fabric.is_global_zero:
         return
-    config, workers = state.config, state.fabric.world_size
+    config, workers = state.config, state.config.topology.workers
     _, count = state.contract.batch_share()
     accumulated = config.trainer.accumulate_grad_batches
     local = -(-config.batch_size // (count * accumulated))
     parts = f" in {accumulated} parts" if accumulated > 1 else ""
+    who = f"{workers}{' virtual' * (config.processes < workers)} worker{'s' * (workers > 1)}"
     log.info(
-        "%d worker%s on %s, batch %d (%d a worker%s), %d steps an epoch, %d in all, %s parameters",
-        workers, "s" if workers > 1 else "", state.fabric.device.type, config.batch_size, local, parts,
+        "%s on %s, batch %d (%d a worker%s), %d steps an epoch, %d in all, %s parameters",
+        who, state.fabric.device.type, config.batch_size, local, parts,
         state.steps_per_epoch, state.total_steps, f"{parameters:,}",
     )  # fmt: skip
     if state.resumed_from is not None:

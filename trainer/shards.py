@@ -112,14 +112,7 @@ class Shards:
             ValueError: a worker's file is missing or damaged.
         """
         for worker in range(self.workers):
-            path = shard_path(self.main, worker)
-            try:
-                with zipfile.ZipFile(path) as container:
-                    broken = container.testzip()
-            except (OSError, zipfile.BadZipFile) as error:
-                raise ValueError(f"{path} is missing or damaged: {error}") from error
-            if broken is not None:
-                raise ValueError(f"{path} is damaged: checksum of {broken} does not match")
+            verify_file(shard_path(self.main, worker))
 
     def own(self, worker: int) -> dict[str, Any]:
         """What only that worker had."""
@@ -169,6 +162,20 @@ class Shards:
                 number, _, key = rest.partition("/")
                 optimizer["state"].setdefault(int(number), {})[key] = self.whole(name)
         return {**state, "model": model, "optimizer": optimizer}
+
+
+def verify_file(path: Path) -> None:
+    """
+    Raises:
+        ValueError: the file is missing or damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as container:
+            broken = container.testzip()
+    except (OSError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is missing or damaged: {error}") from error
+    if broken is not None:
+        raise ValueError(f"{path} is damaged: checksum of {broken} does not match")
 
 
 def remove(main: Path) -> None:

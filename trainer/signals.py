@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import torch.distributed as dist
 
 _KEY = "leyden/stop"
+_ON_ITS_WAY_S = 5.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 Handler = Callable[[int, FrameType | None], None]
 STATUS = {signal.SIGTERM: "preempted", signal.SIGHUP: "preempted", signal.SIGINT: "interrupted"}
@@ -33,7 +35,8 @@ class StopRequest:
     Several workers get the signal at different times, and each step is a meeting of all of them. So a worker that has
     the flag posts the step it stands at and goes on; once everybody has posted, all stop two steps after the largest.
     Nobody can be past that step: a step needs everybody's gradients of the step before it (of its own, unless updates
-    are lazy), so whoever stands two steps after the largest has seen all posts.
+    are lazy), so whoever stands two steps after the largest has seen all posts. Workers
+    that meet every `lead` steps only stop so many steps after it, and one more.
     """
 
     def __init__(self) -> None:
@@ -49,8 +52,19 @@ class StopRequest:
             os._exit(130)
         self.signal = signal.Signals(number)
 
-    def due(self, step: int) -> bool:
-        """Whether to stop before the next step. Costs nothing until a signal has come."""
+    def told(self) -> signal.Signals:
+        """The signal that another worker had first. It comes to all; SIGTERM where it does not."""
+        end = time.monotonic() + _ON_ITS_WAY_S
+        while self.signal is None and time.monotonic() < end:
+            time.sleep(0.01)
+        return self.signal or signal.SIGTERM
+
+    def due(self, step: int, lead: int = 1) -> bool:
+        """Whether to stop before the next step. Costs nothing until a signal has come.
+
+        Args:
+            lead: steps by which one worker can be ahead of another.
+        """
         if self.signal is None:
             return False
         if not dist.is_initialized() or dist.get_world_size() == 1:
@@ -62,4 +76,4 @@ class StopRequest:
             self._posted = True
         if not store.check([f"{_KEY}/{other}" for other in range(workers)]):
             return False
-        return step > 1 + max(int(store.get(f"{_KEY}/{other}")) for other in range(workers))
+        return step > lead + max(int(store.get(f"{_KEY}/{other}")) for other in range(workers))

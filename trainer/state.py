@@ -78,11 +78,14 @@ class RunState:
             return 1
         return steps if trainer.max_steps == -1 else min(steps, trainer.max_steps)
 
-    def communication(self, before: StepTimes) -> dict[str, float]:
-        """What a worker sent and waited a step since `before`, the mean over all. Every worker must call it."""
-        if self.contract.ledger is None or self.fabric.world_size == 1:
+    def communication(self, before: StepTimes, alone: bool = False) -> dict[str, float]:
+        """What a worker sent and waited a step since `before`, the mean over all. Every worker must call it, but for
+        its own figures `alone`."""
+        if self.contract.ledger is None or (self.fabric.world_size == 1 and self.contract.turns is None):
             return {}
         mine = self.times.communication_since(before)
+        if alone:
+            return mine
         values = torch.tensor(list(mine.values()), dtype=torch.float64, device=self.fabric.device)
         mean = self.fabric.all_reduce(values, reduce_op="mean")
         assert isinstance(mean, torch.Tensor)
@@ -106,6 +109,13 @@ class RunState:
         if values and self.fabric.is_global_zero:
             for logger in self.fabric.loggers:
                 logger.log_metrics(values, step=self.step)
+
+    def report_histograms(self, histograms: dict[str, dict[int, int]]) -> None:
+        """Hand counts by value to those loggers that can show them."""
+        for logger in self.fabric.loggers:
+            if hasattr(logger, "log_histogram"):
+                for name, counts in histograms.items():
+                    logger.log_histogram(name, counts, self.step)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def limited(limit: int | float, available: int, config: Config) -> int:

@@ -42,10 +42,16 @@ class Checkpoint:
         self.every_n_steps = every_n_steps
         self.best: list[tuple[float, int]] = []
         """(value, step) of the best checkpoints, best first."""
+        self._seen = 0
+
+    def on_fit_start(self, state: RunState) -> None:
+        self._seen = state.step
 
     def on_step_end(self, state: RunState) -> None:
-        if self.every_n_steps is not None and state.step % self.every_n_steps == 0:
+        # a worker that goes by its own clock does not come by every step
+        if self.every_n_steps is not None and state.step // self.every_n_steps > self._seen // self.every_n_steps:
             state.save_wanted = True
+        self._seen = max(self._seen, state.step)
 
     def on_epoch_end(self, state: RunState) -> None:
         last = state.step >= state.total_steps or state.stop_reason is not None
@@ -70,6 +76,7 @@ class Checkpoint:
 
     def on_checkpoint(self, state: RunState) -> None:
         """Remove what is neither new nor best. The first worker's task, after the new one is safe."""
+        self._seen = max(self._seen, state.step)
         if not state.fabric.is_global_zero:
             return
         kept = {step for _, step in self.best}

@@ -21,7 +21,7 @@ def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) ->
     """
     run_dir = run_dir.absolute()
     config = load(run_dir)
-    if config.topology.workers == 1:
+    if config.processes == 1 and config.servers == 0:
         from .worker import work_here
 
         return work_here(config, run_dir, verb, checkpoint)

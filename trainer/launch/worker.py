@@ -59,11 +59,11 @@ def _work(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, sto
 
     state = prepare(config, run_dir, verb, checkpoint, stop_request)
     try:
-        if verb == "eval":
-            return evaluate_only(state)
         if verb == "resume":
             cut_loggers(state)
-        return train(state)
+        status = evaluate_only(state) if verb == "eval" else train(state)
+        state.contract.leave()
+        return status
     except Exception:
         state.call("on_exception")
         raise

@@ -27,6 +27,16 @@ class TensorBoard(TensorBoardLogger):
         super().log_metrics(metrics, step)
         self.experiment.flush()
 
+    def log_histogram(self, name: str, counts: Mapping[int, int], step: int) -> None:
+        """Whole numbers and how often each was seen."""
+        values = sorted(counts)
+        total = sum(counts.values())
+        self.experiment.add_histogram_raw(
+            name, min=values[0], max=values[-1], num=total, sum=sum(v * counts[v] for v in values),
+            sum_squares=sum(v * v * counts[v] for v in values), bucket_limits=[v + 0.5 for v in values],
+            bucket_counts=[counts[v] for v in values], global_step=step,
+        )  # fmt: skip
+
     def log_final(self, parameters: dict[str, Any], metrics: dict[str, float]) -> None:
         """One row in TensorBoard's HPARAMS tab."""
         from torch.utils.tensorboard.summary import hparams

@@ -1,6 +1,6 @@
 """What the loop asks of a strategy beyond Fabric's methods. The answers here suit any plain Fabric strategy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -14,6 +14,7 @@ from ..data import Part
 from ..log import log
 from ..shards import Shard, Shards
 from .ledger import Ledger, Transfer
+from .turns_protocol import Turns
 
 
 class Contract:
@@ -31,6 +32,11 @@ class Contract:
         own = self._own("batch_share")
         return own() if own else (self._fabric.global_rank, self._fabric.world_size)
 
+    def evaluation_share(self) -> tuple[int, int]:
+        """The same of what is evaluated."""
+        own = self._own("evaluation_share")
+        return own() if own else self.batch_share()
+
     def parts(self) -> int:
         """Into how many parts, one after the other, the strategy cuts what a worker computes at a time."""
         own = self._own("parts")
@@ -44,6 +50,28 @@ class Contract:
         """A context to build the model in: on the meta device, where no worker could hold the whole."""
         own = self._own("building")
         return own() if own else nullcontext()
+
+    def attach(self, state: Any) -> None:
+        """Everything that a training is made of is built; nothing is loaded yet."""
+        own = self._own("attach")
+        if own:
+            own(state)
+
+    def begin_fit(self) -> None:
+        """Training begins: weights are those of the seed, of init_from or of a checkpoint."""
+        own = self._own("begin_fit")
+        if own:
+            own()
+
+    @property
+    def turns(self) -> Turns | None:
+        """Who trains on what, where workers go by their own clocks; None where all make the same steps."""
+        return self._own("turns")
+
+    def lead(self) -> int:
+        """Steps by which one worker can be ahead of another."""
+        own = self._own("lead")
+        return own() if own else 1
 
     def part_hook(self) -> Callable[[Part], None] | None:
         """What the strategy wants to be told of each part before its forward."""
@@ -69,6 +97,26 @@ class Contract:
         """A context with the weights to judge and to export."""
         own = self._own("evaluated")
         return own(task) if own else nullcontext()
+
+    def others_judged(self, task: nn.Module) -> Iterable[tuple[str, AbstractContextManager[Any]]]:
+        """Other weights to validate as well: a name, and a context with them."""
+        return self._strategy.others_judged(task) if self._own("validate_workers") else ()  # pyright: ignore[reportAttributeAccessIssue]
+
+    def measured(self) -> dict[str, float]:
+        """What to log besides. Every worker is asked, the first one's answer counts."""
+        own = self._own("measured")
+        return own() if own else {}
+
+    def histograms(self) -> dict[str, dict[int, int]]:
+        """Counts by value, to log besides. The first worker is asked."""
+        own = self._own("histograms")
+        return own() if own else {}
+
+    def leave(self) -> None:
+        """The worker is done, and asks nothing more of anybody."""
+        own = self._own("leave")
+        if own:
+            own()
 
     def full_state(self, task: LightningModule, optimizer: Optimizer) -> dict[str, Any]:
         """Model and optimizer in the layout of one device, and what each worker keeps for itself."""

@@ -45,6 +45,15 @@ class Placement:
     def nodes(self) -> int:
         return -(-self.workers // self.workers_per_node)
 
+    def server_node(self, server: int) -> int:
+        """Servers are dealt out to the nodes one after the other."""
+        return server % self.nodes
+
+    def share_apart_from_servers(self, servers: int) -> float:
+        """What part of the traffic between all workers and all servers crosses nodes."""
+        pairs = [(worker, server) for worker in range(self.workers) for server in range(servers)]
+        return sum(self.node(worker) != self.server_node(server) for worker, server in pairs) / len(pairs)
+
     def ring(self, what: str, phase: Phase, bytes_each: float, messages: float, **more: object) -> Transfer:
         """A collective over the ring of all workers in rank order: one link of each node leads out of it."""
         leaving = bytes_each * self.nodes / self.workers if self.nodes > 1 else 0.0
@@ -71,6 +80,13 @@ class Ledger:
         self.messages += messages
         if self.placement.apart(self.rank, peer):
             self.inter_node_bytes += sent
+
+    def with_server(self, server: int, passed: float) -> None:
+        """`passed` bytes between this worker and a server, either way: a server has no ledger of its own."""
+        self.bytes += passed
+        self.messages += 1
+        if self.placement.node(self.rank) != self.placement.server_node(server):
+            self.inter_node_bytes += passed
 
     def _around(self, ranks: Sequence[int] | None, rounds: int, tensor_bytes: float) -> None:
         ring = range(self.placement.workers) if ranks is None else ranks

@@ -1,0 +1,300 @@
+"""The update rules of easgd, asgd and local_sgd on a quadratic, step by step, against the papers' equations by hand."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from leyden.trainer.servers.pieces import Center, Optimized, Piece, bounds, cut, put_together
+from leyden.trainer.strategies.downpour import Downpour, server_optimizer
+from leyden.trainer.strategies.easgd import stability_bound
+from leyden.trainer.strategies.elastic_averaging import ElasticByAllReduce, ElasticByServer
+from leyden.trainer.strategies.flat_parameters import FlatParameters, Replica
+from leyden.trainer.strategies.local_averaging import LocalAveraging
+from leyden.trainer.strategies.requests import Compute, Pull, Push, Rule, Steps, Sum
+
+
+class Worker:
+    """A worker whose loss is 1/2 curvature x^2 in every coordinate."""
+
+    def __init__(self, start: list[float], rule: Callable[[Replica], Rule], curvature: float = 1.0, **sgd: Any):
+        self.module = nn.ParameterList([torch.tensor([value], dtype=torch.float64) for value in start])
+        self.flat = FlatParameters(self.module)
+        self.optimizer = torch.optim.SGD(self.module.parameters(), **sgd)
+        self.rule = rule(Replica(self.flat, self.flat.values, self.optimizer))
+        self.rule.start(self.flat.values)
+        self.curvature = curvature
+        self.steps: Steps | None = None
+
+    @property
+    def x(self) -> list[float]:
+        return self.flat.values.tolist()
+
+    def compute(self) -> None:
+        for parameter in self.flat.parameters:
+            parameter.grad = self.curvature * parameter.detach().clone()
+        if self.rule.steps_locally:
+            self.optimizer.step()
+
+
+def step(worker: Worker, number: int = 0, piece: Piece | None = None) -> None:
+    """One whole step of a worker that needs no other."""
+    steps, answer = worker.rule.step(), None
+    while True:
+        try:
+            request = steps.send(answer)
+        except StopIteration:
+            return
+        answer = None
+        if isinstance(request, Compute):
+            worker.compute()
+        elif isinstance(request, Pull):
+            assert piece is not None
+            answer = piece.pull(number).clone()
+        else:
+            assert isinstance(request, Push)
+            assert piece is not None
+            piece.push(number, request.value, request.learning_rates)
+
+
+def together(workers: list[Worker]) -> None:
+    """One step of workers in lockstep."""
+    running = [worker.rule.step() for worker in workers]
+    answers: list[Any] = [None] * len(workers)
+    while running:
+        sums: list[Tensor] = []
+        for number, steps in enumerate(running):
+            try:
+                request = steps.send(answers[number])
+            except StopIteration:
+                continue
+            if isinstance(request, Compute):
+                workers[number].compute()
+            else:
+                assert isinstance(request, Sum)
+                sums.append(request.value)
+        if not sums:
+            if all(steps.gi_frame is None for steps in running):
+                return
+            answers = [None] * len(workers)
+        else:
+            answers = [torch.stack(sums).sum(0)] * len(workers)
+
+
+def test_easgd_by_all_reduce_by_hand() -> None:
+    """p = 2, tau = 2, lr = 0.1, alpha = 0.25, from 1; curvatures 1 and 2 set the workers apart."""
+    rules = [Worker([1.0], lambda r: ElasticByAllReduce(r, 0.25, 2), c, lr=0.1) for c in (1.0, 2.0)]
+    together(rules)
+    assert [w.x for w in rules] == [[pytest.approx(0.9)], [pytest.approx(0.8)]]
+    together(rules)
+    # before the elastic step 0.81 and 0.64, center 1: differences 0.25 * -0.19 = -0.0475 and 0.25 * -0.36 = -0.09
+    assert rules[0].x == [pytest.approx(0.8575)]
+    assert rules[1].x == [pytest.approx(0.73)]
+    centers = [w.rule.state()["center"] for w in rules]
+    assert centers[0].tolist() == centers[1].tolist() == [pytest.approx(1 - 0.1375)]
+
+
+def test_the_elastic_step_conserves_the_sum() -> None:
+    starts = [[1.0, -2.0], [0.5, 4.0], [-3.0, 0.25]]
+    workers = [Worker(s, lambda r: ElasticByAllReduce(r, 0.3, 1), 0.0, lr=0.1) for s in starts]
+    for worker in workers:
+        worker.rule.state()["center"].copy_(torch.tensor([7.0, -1.0]))
+    before = sum(torch.tensor(w.x) for w in workers) + torch.tensor([7.0, -1.0])
+    together(workers)
+    after = sum(torch.tensor(w.x) for w in workers) + workers[0].rule.state()["center"]
+    assert torch.allclose(after.double(), before.double(), rtol=1e-6)
+    assert workers[0].x != starts[0]
+
+
+def test_easgd_by_server_takes_the_gradient_before_the_elastic_term() -> None:
+    """lr 0.1, alpha 0.5, tau 2; the center moves at once, the worker after its gradient step."""
+    center = Center(torch.tensor([2.0], dtype=torch.float64), workers=1)
+    worker = Worker([1.0], lambda r: ElasticByServer(r, 0.5, 2), lr=0.1)
+    step(worker, 0, center)
+    assert center.values.tolist() == [1.5]  # e = 0.5 * (1 - 2)
+    assert worker.x == [pytest.approx(0.9 + 0.5)]
+    step(worker, 0, center)
+    assert center.values.tolist() == [1.5], "only every second step exchanges"
+    assert worker.x == [pytest.approx(1.26)]
+
+
+def test_eamsgd_is_the_papers() -> None:
+    """v <- d v - lr g(x + d v); x <- x + v - alpha (x_before - c), by hand for three steps, with tau = 1."""
+    center = Center(torch.tensor([0.5], dtype=torch.float64), workers=1)
+    worker = Worker([1.0], lambda r: ElasticByServer(r, 0.2, 1), lr=0.1, momentum=0.9, nesterov=True)
+    x, v, c = 1.0, 0.0, 0.5
+    for _ in range(3):
+        e = 0.2 * (x - c)
+        c += e
+        v = 0.9 * v - 0.1 * (x + 0.9 * v)
+        x = x + v - e
+        step(worker, 0, center)
+        assert worker.rule.replica.position().tolist() == [pytest.approx(x)]  # pyright: ignore[reportAttributeAccessIssue]
+        assert center.values.tolist() == [pytest.approx(c)]
+
+
+def spread(workers: int, rate: float, alpha: float) -> float:
+    """The largest coordinate after many rounds of asynchronous EASGD in turn, tau = 1."""
+    center = Center(torch.tensor([1.0], dtype=torch.float64), workers)
+    team = [Worker([1.0 + 0.1 * n], lambda r: ElasticByServer(r, alpha, 1), lr=rate) for n in range(workers)]
+    for _ in range(3000):
+        for number, worker in enumerate(team):
+            step(worker, number, center)
+        if abs(center.values.item()) > 1e6:
+            break
+    return max(abs(center.values.item()), *(abs(worker.x[0]) for worker in team))
+
+
+@pytest.mark.parametrize("rate", [0.5, 1.0, 1.5])
+def test_round_robin_is_stable_inside_the_bound_and_not_beyond_it(rate: float) -> None:
+    bound = stability_bound(rate)
+    assert bound == pytest.approx((4 - 2 * rate) / (4 - rate))
+    assert spread(3, rate, 0.98 * bound) < 1.0
+    assert spread(3, rate, 1.02 * bound) > 1e6
+
+
+def downpour(n_fetch: int, n_push: int, share: float = 1.0) -> Callable[[Replica], Rule]:
+    return lambda replica: Downpour(replica, n_fetch, n_push, lambda: share)
+
+
+def optimized(values: list[float], n_push: int = 1, workers: int = 1, **settings: Any) -> Optimized:
+    tensor = torch.tensor(values, dtype=torch.float64)
+    segments = [(0, len(values))]
+    return Optimized(tensor, server_optimizer(torch.optim.SGD, settings, [None], tensor, segments, n_push), workers)
+
+
+def test_downpour_by_hand() -> None:
+    """n_fetch = 4, n_push = 2, lr = 0.1: two pushes of summed gradients in between moves of the worker's own."""
+    server = optimized([1.0], lr=0.1)
+    worker = Worker([5.0], downpour(4, 2), lr=0.1)
+    for local, on_server in ((0.9, 1.0), (0.81, 1 - 0.1 * 1.9), (0.729, 0.81), (0.729, 0.81 - 0.1 * (0.81 + 0.729))):
+        step(worker, 0, server)
+        assert worker.x == [pytest.approx(local)]
+        assert server.values.tolist() == [pytest.approx(on_server)]
+    step(worker, 0, server)
+    assert worker.x == [pytest.approx(0.9 * server.values.item())], "fetched, then moved"
+
+
+def test_weights_decay_as_often_as_gradients_are_summed() -> None:
+    server = optimized([1.0], n_push=3, lr=0.1, weight_decay=0.5)
+    worker = Worker([0.0], downpour(3, 3), curvature=0.0, lr=0.1)
+    for _ in range(3):
+        step(worker, 0, server)
+    assert server.values.tolist() == [pytest.approx(1 - 0.1 * 3 * 0.5)]
+
+
+def test_workers_in_turn_are_workers_minus_one_versions_late() -> None:
+    server = optimized([1.0], workers=4, lr=0.01)
+    team = [Worker([1.0], downpour(1, 1), lr=0.01) for _ in range(4)]
+    running = [worker.rule.step() for worker in team]
+    for turn in range(20 * 4):  # a worker pushes and fetches again when its turn comes
+        number = turn % 4
+        if turn < 4:
+            next(running[number])
+            assert isinstance(running[number].send(server.pull(number).clone()), Compute)
+            continue
+        team[number].compute()
+        request = running[number].send(None)
+        assert isinstance(request, Push)
+        server.push(number, request.value, request.learning_rates)
+        running[number] = team[number].rule.step()
+        next(running[number])
+        running[number].send(server.pull(number).clone())
+    late = server.staleness
+    assert sum(late.values()) == 76
+    assert set(list(late.elements())[3:]) == {3}, "after the first round"
+
+
+def test_the_bound_on_staleness_makes_pushes_wait_and_nobody_for_ever() -> None:
+    server = Center(torch.zeros(1), workers=3, max_staleness=2)
+    for number in range(3):
+        server.pull(number)
+    server.push(0, torch.zeros(1))
+    server.pull(0)
+    assert server.may_push(1)
+    assert server.may_push(2)
+    assert not server.may_push(0), "1 and 2 could not both be at most 2 versions late"
+    server.push(1, torch.zeros(1))
+    server.pull(1)
+    assert [server.may_push(number) for number in range(3)] == [False, False, True]
+    server.push(2, torch.zeros(1))
+    assert max(server.staleness) == 2
+    assert server.may_push(0)
+
+
+def test_a_push_that_is_not_finite_is_refused() -> None:
+    server = Center(torch.zeros(2), workers=1)
+    with pytest.raises(FloatingPointError, match=r"worker 0 pushed NaN or infinite"):
+        server.push(0, torch.tensor([1.0, torch.inf]))
+
+
+def test_diloco_by_hand() -> None:
+    """h = 2, lr 0.1, outer lr 0.7, outer momentum 0.9 (Nesterov), curvatures 1 and 2."""
+    team = [
+        Worker([1.0], lambda r: LocalAveraging(r, 2, 2, outer_lr=0.7, outer_momentum=0.9), c, lr=0.1)
+        for c in (1.0, 2.0)
+    ]
+    w, b = 1.0, 0.0
+    for _ in range(3):
+        together(team)
+        together(team)
+        d = w - (0.81 * w + 0.64 * w) / 2
+        b = 0.9 * b + d
+        w -= 0.7 * (d + 0.9 * b)
+        assert [worker.x for worker in team] == [[pytest.approx(w)]] * 2
+
+
+def test_adacomm_lowers_h_with_the_loss() -> None:
+    """ceil(sqrt(F / F_0) h_0), or half of h where that is not less."""
+    worker = Worker([1.0], lambda r: LocalAveraging(r, 1, 8, adapt_every=8), lr=0.0)
+    rule = worker.rule
+    assert isinstance(rule, LocalAveraging)
+    seen = []
+    for loss in (4.0, 1.0, 1.0, 1.0):
+        for _ in range(8):
+            rule.lost(loss)
+        while rule.losses[1]:
+            together([worker])
+        seen.append(rule.h)
+    assert seen == [8, 4, 2, 1]
+
+
+def test_the_flat_vector_keeps_layouts_and_groups() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(2, 2))
+    module[0].to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    module[1].bias.requires_grad_(False)
+    before = [parameter.detach().clone() for parameter in module.parameters()]
+    flat = FlatParameters(module)
+    assert flat.values.numel() == 3 * 4 * 9 + 4 + 4
+    assert all(torch.equal(p, kept) for p, kept in zip(module.parameters(), before, strict=True))
+    assert module[0].weight.is_contiguous(memory_format=torch.channels_last)
+    flat.values.zero_()
+    assert float(module[1].weight.detach().abs().sum()) == 0.0
+    assert torch.equal(module[1].bias, before[3])
+    groups = [{"params": [module[0].weight, module[1].weight]}, {"params": [module[0].bias]}]
+    assert flat.segments(torch.optim.SGD(groups, lr=0.1)) == [(0, 108), (1, 4), (0, 4)]
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3, 5])
+def test_pieces_are_even_and_can_be_cut_anew(servers: int) -> None:
+    edges = [bounds(11, servers, index) for index in range(servers)]
+    assert edges[0][0] == 0
+    assert edges[-1][1] == 11
+    assert all(one[1] == other[0] for one, other in pairwise(edges))
+    assert max(b - a for a, b in edges) - min(b - a for a, b in edges) <= 1
+    segments = [(0, 4), (1, 2), (0, 5)]
+    assert sum(elements for a, b in edges for _, elements in cut(segments, a, b)) == 11
+    assert cut(segments, 3, 7) == [(0, 1), (1, 2), (0, 1)]
+    values, momentum = torch.arange(11.0), torch.arange(11.0) + 100
+    step_count = ["step", torch.tensor(3.0)]
+    saved = [
+        {"values": values[a:b], "version": 5, "optimizer": [["momentum_buffer", momentum[a:b]], step_count]}
+        for a, b in edges
+    ]
+    whole = put_together(saved, 2, 9)
+    assert torch.equal(whole["values"], values[2:9])
+    assert torch.equal(whole["optimizer"][0][1], momentum[2:9])
+    assert whole["optimizer"][1][1].item() == 3.0

@@ -1,0 +1,120 @@
+"""Who trains on what, for workers that go by their own clocks: one counter, from which each takes the next slice."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Meeting = Literal["epoch", "save", "stop"]
+"""Why all workers meet: the epoch's slices are all taken; a checkpoint is wanted; so is an end."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What is trained between two meetings, in rounds: global batches of one slice for each worker."""
+
+    serial: int
+    """Number of the stretch: a repeated announcement is known by it."""
+    epoch: int
+    first_round: int
+    """Of the epoch."""
+    end_round: int
+    step: int
+    """Rounds trained before this stretch, over all epochs."""
+
+
+@dataclass
+class Tickets:
+    """The counter of one run. A ticket's number n is slice n % workers of round n // workers of the epoch.
+
+    Meetings are held between two rounds, so that where training stands is a number of rounds, whoever did them: that
+    is what a checkpoint keeps, and any number of workers can go on from there.
+
+    Args:
+        workers: slices a round.
+        alone_until: so many first slices of the whole training go to worker 0 (a warm start); others wait.
+    """
+
+    workers: int
+    alone_until: int = 0
+    stretch: Stretch | None = None
+    next: int = 0
+    wanted: Meeting | None = None
+    """The meeting that was asked for."""
+    meeting: Meeting | None = None
+    """The meeting that has been called: no ticket is given until the next stretch begins."""
+    returned: list[int] = field(default_factory=list)
+    """Taken by workers that died with them: given again first."""
+    taken: dict[int, int] = field(default_factory=dict)
+    """The ticket that each worker has last taken, as long as it may still be at it."""
+
+    def begin(self, stretch: Stretch) -> None:
+        """Every worker announces the same stretch; the first one counts."""
+        if self.stretch is not None and stretch.serial <= self.stretch.serial:
+            return
+        self.stretch = stretch
+        self.next = stretch.first_round * self.workers
+        self.wanted = self.meeting = None
+        self.returned, self.taken = [], {}
+
+    def ask(self, meeting: Meeting) -> None:
+        """Have everybody meet after the round that is being given out. A stop goes before a checkpoint."""
+        if self.meeting is None and self.wanted != "stop":
+            self.wanted = meeting
+
+    def give(self, worker: int) -> int | Meeting | None:
+        """The worker's next ticket; a meeting to go to; None: it has to wait."""
+        assert self.stretch is not None
+        self.taken.pop(worker, None)
+        if self.returned:
+            return self._take(worker, self.returned.pop(0))
+        if self.meeting is None:
+            if self.next >= self.stretch.end_round * self.workers:
+                self.meeting = "stop" if self.wanted == "stop" else "epoch"
+            elif self.wanted is not None and self.next % self.workers == 0:
+                self.meeting = self.wanted
+        if self.meeting is not None:
+            return self.meeting
+        given = self.stretch.step * self.workers + self.next - self.stretch.first_round * self.workers
+        if given < self.alone_until and worker != 0:
+            return None
+        self.next += 1
+        return self._take(worker, self.next - 1)
+
+    def _take(self, worker: int, number: int) -> int:
+        self.taken[worker] = number
+        return number
+
+    def lose(self, worker: int) -> None:
+        """A worker is gone: what it was training on is given to another."""
+        if worker in self.taken:
+            self.returned.append(self.taken.pop(worker))
+
+    @property
+    def round(self) -> int:
+        """Rounds of the epoch that are given out whole."""
+        return self.next // self.workers
+
+
+class FixedTickets(Tickets):
+    """For virtual workers in lockstep: slice k of every round is worker k's, however long the others take."""
+
+    def begin(self, stretch: Stretch) -> None:
+        super().begin(stretch)
+        self.rounds = [stretch.first_round] * self.workers
+        self.last_round = stretch.end_round
+
+    def ask(self, meeting: Meeting) -> None:
+        super().ask(meeting)
+        self.last_round = max(self.rounds)
+
+    def give(self, worker: int) -> int | Meeting | None:
+        assert self.stretch is not None
+        if self.rounds[worker] >= min(self.last_round, self.stretch.end_round):
+            done = self.last_round >= self.stretch.end_round and self.wanted != "stop"
+            self.meeting = "epoch" if done else self.wanted
+            return self.meeting
+        self.rounds[worker] += 1
+        return (self.rounds[worker] - 1) * self.workers + worker
+
+    @property
+    def round(self) -> int:
+        return min(self.rounds)

@@ -1,0 +1,114 @@
+"""All trained parameters of a module as one vector."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+
+class FlatParameters:
+    """Moves every parameter that is trained into one vector, of which it becomes a view.
+
+    Raises:
+        ValueError: nothing is trained, or parameters are of different types.
+    """
+
+    def __init__(self, module: nn.Module):
+        self.parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        if not self.parameters:
+            raise ValueError("the module has no parameter with requires_grad=True")
+        types = sorted({str(parameter.dtype) for parameter in self.parameters})
+        if len(types) > 1:
+            raise ValueError(f"this strategy sends all parameters as one vector, and they are of {' and '.join(types)}")
+        first = self.parameters[0]
+        ends = torch.tensor([parameter.numel() for parameter in self.parameters]).cumsum(0).tolist()
+        self.ranges = list(zip([0, *ends[:-1]], ends, strict=True))
+        self.values = torch.empty(ends[-1], dtype=first.dtype, device=first.device)
+        for parameter, view in zip(self.parameters, self.views(self.values), strict=True):
+            view.copy_(parameter.detach())
+            parameter.data = view
+
+    def views(self, vector: Tensor) -> list[Tensor]:
+        """The vector's part of each parameter, in the parameter's shape and layout."""
+        found: list[Tensor] = []
+        for parameter, (start, end) in zip(self.parameters, self.ranges, strict=True):
+            layout = torch.empty_like(parameter, device="meta").stride()
+            found.append(vector[start:end].as_strided(parameter.shape, layout, vector.storage_offset() + start))
+        return found
+
+    def gradient(self) -> Tensor:
+        """A new vector of all gradients; zero where a parameter got none."""
+        vector = torch.zeros_like(self.values)
+        for parameter, view in zip(self.parameters, self.views(vector), strict=True):
+            if parameter.grad is not None:
+                view.copy_(parameter.grad)
+        return vector
+
+    def segments(self, optimizer: Optimizer) -> list[tuple[int, int]]:
+        """(parameter group, elements) of each stretch of the vector that one group of the optimizer owns.
+
+        Raises:
+            ValueError: the optimizer leaves a trained parameter out.
+        """
+        owner = {id(p): number for number, group in enumerate(optimizer.param_groups) for p in group["params"]}
+        found: list[tuple[int, int]] = []
+        for parameter in self.parameters:
+            if id(parameter) not in owner:
+                raise ValueError("the optimizer leaves out a parameter with requires_grad=True")
+            group = owner[id(parameter)]
+            if found and found[-1][0] == group:
+                found[-1] = (group, found[-1][1] + parameter.numel())
+            else:
+                found.append((group, parameter.numel()))
+        return found
+
+
+class Replica:
+    """One worker's parameters and what its optimizer remembers of them.
+
+    Args:
+        flat: the module's parameters.
+        values: this worker's; the module's own vector where the process is the worker.
+    """
+
+    def __init__(self, flat: FlatParameters, values: Tensor, optimizer: Optimizer):
+        self.flat = flat
+        self.values = values
+        self.optimizer_state: Any = optimizer.state
+        """As `torch.optim.Optimizer.state`."""
+        self.groups: list[dict[str, Any]] = optimizer.param_groups
+        """Settings of each parameter group; of a virtual worker a copy, with the learning rate of its own step."""
+        self._optimizer = optimizer
+
+    def gradient(self) -> Tensor:
+        return self.flat.gradient()
+
+    def learning_rates(self) -> tuple[float, ...]:
+        return tuple(float(group["lr"]) for group in self.groups)
+
+    def scaled(self, vector: Tensor, factors: tuple[float, ...]) -> Tensor:
+        """Each element times the factor of its parameter group."""
+        if len(set(factors)) == 1:
+            return vector * factors[0]
+        start, parts = 0, []
+        for group, elements in self.flat.segments(self._optimizer):
+            parts.append(vector[start : start + elements] * factors[group])
+            start += elements
+        return torch.cat(parts)
+
+    def position(self) -> Tensor:
+        """The weights themselves. Under Nesterov's momentum torch keeps the point ahead of them where the gradient is
+        taken, x + d v with v = - lr * momentum buffer: here is x.
+        """
+        ahead = [(g, s) for g, s in zip(self.groups, self._optimizer.param_groups, strict=True) if g.get("nesterov")]
+        if not ahead:
+            return self.values
+        position = self.values.clone()
+        views = {id(p): v for p, v in zip(self.flat.parameters, self.flat.views(position), strict=True)}
+        for group, owner in ahead:
+            for parameter in owner["params"]:
+                velocity = self.optimizer_state.get(parameter, {}).get("momentum_buffer")
+                if velocity is not None and id(parameter) in views:
+                    views[id(parameter)].add_(velocity, alpha=float(group["momentum"]) * float(group["lr"]))
+        return position

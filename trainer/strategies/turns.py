@@ -1,0 +1,75 @@
+"""Turns at one counter: kept by the first server, or by a simulation."""
+
+from collections.abc import Callable, Iterator
+
+from ..servers.link import ServerLink
+from ..servers.tickets import Meeting, Stretch
+from .simulation import Simulation
+
+
+class LinkTurns:
+    """The first server keeps the counter."""
+
+    reads_ahead = True
+
+    def __init__(self, link: ServerLink, settle: Callable[[], object], barrier: Callable[[], None]):
+        self.link = link
+        self.settle = settle
+        self.barrier = barrier
+        self._wanted: Meeting | None = None
+        self._meeting: Meeting | None = None
+        self._serial = 0
+
+    def begin(self, epoch: int, first_round: int, end_round: int, step: int) -> None:
+        self._serial += 1
+        self._wanted = None
+        self.link.begin(Stretch(self._serial, epoch, first_round, end_round, step))
+
+    def numbers(self) -> Iterator[int]:
+        while True:
+            given = self.link.ticket(self._wanted)
+            if isinstance(given, str):
+                self._meeting = given
+                return
+            yield given
+
+    def ask(self, meeting: Meeting) -> None:
+        if self._wanted != "stop":
+            self._wanted = meeting
+
+    def meet(self) -> Meeting:
+        self.settle()
+        self.barrier()
+        assert self._meeting is not None
+        return self._meeting
+
+    def round(self) -> int:
+        return self.link.round
+
+
+class SimulatedTurns:
+    """The simulation keeps it."""
+
+    reads_ahead = False
+
+    def __init__(self, simulation: Simulation):
+        self.simulation = simulation
+        self._serial = 0
+
+    def begin(self, epoch: int, first_round: int, end_round: int, step: int) -> None:
+        self._serial += 1
+        self.simulation.begin(Stretch(self._serial, epoch, first_round, end_round, step))
+
+    def numbers(self) -> Iterator[int]:
+        return self.simulation.numbers()
+
+    def ask(self, meeting: Meeting) -> None:
+        self.simulation.tickets.ask(meeting)
+
+    def meet(self) -> Meeting:
+        self.simulation.finish("settle")
+        assert self.simulation.meeting is not None
+        return self.simulation.meeting
+
+    def round(self) -> int:
+        return self.simulation.tickets.round
