@@ -1,12 +1,18 @@
 """The agent: workers started again, signals at any time, and a store that strangers cannot reach."""
 
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from pool import Pool
 from runs import TINY, Freeze, Processes, children, summary, wait_until, weights
+
+from leyden.trainer.launch.blame import blamed
+from leyden.trainer.launch.processes import Exit
+from leyden.trainer.launch.records import Record
+from leyden.trainer.launch.roles import Role
 
 TWO = [*TINY, "strategy=ddp", "topology.devices_per_node=2", "callbacks.checkpoint.every_n_steps=10"]
 HERE = Path(__file__).parent
@@ -57,7 +63,10 @@ def test_a_signal_before_workers_listen_is_not_lost_and_nobody_else_can_connect(
     process = processes.start(run_dir)
     wait_until(lambda: len(children(process.pid)) == 2)
     process.send_signal(signal.SIGTERM)
-    listening = _listening(process.pid)
+    listening: set[tuple[str, int]] = set()
+    while process.poll() is None:
+        listening |= _listening(process.pid)
+        time.sleep(0.05)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 75, output
     assert summary(run_dir)["status"] == "preempted"
@@ -75,13 +84,34 @@ def test_one_worker_is_started_again_too(freeze: Freeze, processes: Processes, t
 
 
 def _listening(pid: int) -> set[tuple[str, int]]:
-    """Addresses and ports that a process listens on, the addresses as hexadecimal numbers."""
-    own = {file.readlink().name for file in Path(f"/proc/{pid}/fd").iterdir() if file.is_symlink()}
+    """Addresses and ports that a process listens on, the addresses as hexadecimal numbers; none where it has ended."""
     found: set[tuple[str, int]] = set()
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
-                address, port = fields[1].split(":")
-                found.add((address, int(port, 16)))
+    try:
+        own = {file.readlink().name for file in Path(f"/proc/{pid}/fd").iterdir()}
+        for table in ("tcp", "tcp6"):
+            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and f"socket:[{fields[9]}]" in own:
+                    address, port = fields[1].split(":")
+                    found.add((address, int(port, 16)))
+    except OSError:
+        pass
     return found
+
+
+def test_who_left_without_a_word_is_to_blame_not_who_noticed() -> None:
+    def exit_of(rank: int, code: int, when: float, record: Record | None = None, by_agent: bool = False) -> Exit:
+        return Exit(Role("worker", rank), code, when, by_agent, record)
+
+    noticed = Record(1.0, "RuntimeError: Connection closed by peer", False, "Traceback")
+    aborted, ended = exit_of(0, -signal.SIGABRT, 1.0), exit_of(3, -signal.SIGKILL, 5.0, by_agent=True)
+    assert str(blamed([aborted, exit_of(1, 1, 1.1, noticed), exit_of(2, -9, 1.2), ended])) == (
+        "rank 2 failed: killed by SIGKILL"
+    )
+    assert str(blamed([aborted, exit_of(1, 1, 1.1, noticed), exit_of(2, 3, 1.2), ended])) == (
+        "rank 2 failed: exit code 3"
+    )
+    earlier = Record(0.9, "ValueError: the first", False, "Traceback")
+    assert str(blamed([aborted, exit_of(1, 1, 1.1, noticed), exit_of(2, 1, 1.2, earlier), ended])) == (
+        "rank 2 failed: ValueError: the first"
+    )

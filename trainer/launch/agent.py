@@ -44,7 +44,7 @@ def _attempts(job: Job, received: list[signal.Signals]) -> int:
         ended = kind(job, number, Place(), received).run()
         failure = blamed(ended.exits) if ended.failed else _unfinished(job)
         if failure is None:
-            return 0 if job.verb == "eval" else EXIT_CODES[read_summary(job.run_dir)["status"]]
+            return EXIT_CODES.get(_status(job), 0)
         if failure.users_mistake:
             remove_unstarted(job.run_dir, job.verb)
             raise ValueError(failure.message)
@@ -57,9 +57,14 @@ def _attempts(job: Job, received: list[signal.Signals]) -> int:
     raise AssertionError("attempts are counted")
 
 
+def _status(job: Job) -> str:
+    return "done" if job.verb == "eval" else read_summary(job.run_dir).get("status", "")
+
+
 def _unfinished(job: Job) -> Failure | None:
     """A run whose workers left in good order, but not at its end."""
-    if job.verb == "eval" or read_summary(job.run_dir).get("status") in EXIT_CODES:
+    # elastic: one that came late, and died, may have been the last to write the summary
+    if job.config.elastic or _status(job) in EXIT_CODES:
         return None
     return Failure("the run", -1, "its workers ended before the training did")
 

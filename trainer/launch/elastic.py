@@ -60,8 +60,8 @@ class ElasticAttempt(Attempt):
         again = incarnation < most and not self.received and not self.failed()
         if again:
             self._due[number] = time.monotonic() + _PAUSE_S
-        if again or self.working():
-            rest = f"restart {incarnation + 1} of {most}" if again else "the others go on without it"
+        if again or not self.failed():
+            rest = f"restart {incarnation + 1} of {most}" if again else "the run goes on without it"
             print(f"{blamed([ended])}; {rest}", file=sys.stderr, flush=True)
 
     def _start_again(self, number: int) -> None:
