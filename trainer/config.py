@@ -67,6 +67,8 @@ class Topology(Strict):
     nodes: Count
     devices_per_node: Count
     device: Device
+    max_restarts: Annotated[int, Field(ge=0)] = 0
+    """Runs that were frozen before there were restarts have no such key."""
 
     @property
     def workers(self) -> int:
@@ -118,14 +120,25 @@ class Config(Strict):
 
     @property
     def processes(self) -> int:
-        """Worker processes to start: one acts them all where they are simulated."""
-        return 1 if self.strategy.arguments.get("simulate") else self.topology.workers
+        """Worker processes to start: one where the strategy acts all workers in it."""
+        return 1 if self._simulated else self.topology.workers
 
     @property
     def servers(self) -> int:
-        """Parameter servers to start beside the workers."""
-        given = self.strategy.arguments
-        return 0 if given.get("simulate") or given.get("form", "server") != "server" else given.get("servers", 0)
+        """Processes beside the workers that hold parameters."""
+        arguments = self.strategy.arguments
+        if self._simulated or arguments.get("form", "server") != "server":
+            return 0
+        return int(arguments.get("servers", 0))
+
+    @property
+    def elastic(self) -> bool:
+        """Whether workers come and go while the servers stay."""
+        return self.servers > 0 and bool(self.strategy.arguments.get("elastic"))
+
+    @property
+    def _simulated(self) -> bool:
+        return bool(self.strategy.arguments.get("simulate"))
 
 
 def frozen_values(run_dir: Path) -> dict[str, Any]:

@@ -7,8 +7,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-import torch.distributed as dist
-
 _KEY = "leyden/stop"
 _ON_ITS_WAY_S = 5.0
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -67,6 +65,9 @@ class StopRequest:
         """
         if self.signal is None:
             return False
+        # not above: the agent takes signals over before anything slow is imported
+        import torch.distributed as dist
+
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return True
         store = dist.distributed_c10d._get_default_store()

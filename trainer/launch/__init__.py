@@ -1,4 +1,4 @@
-"""Starting the workers of a run from its frozen config: here for one, under torch's elastic agent for several."""
+"""Starting the processes of a run from its frozen config: none where this one will do, else under Leyden's agent."""
 
 from pathlib import Path
 
@@ -21,10 +21,11 @@ def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) ->
     """
     run_dir = run_dir.absolute()
     config = load(run_dir)
-    if config.processes == 1 and config.servers == 0:
+    # only a process of its own can be started again
+    if config.processes == 1 and config.servers == 0 and config.topology.max_restarts == 0:
         from .worker import work_here
 
         return work_here(config, run_dir, verb, checkpoint)
-    from .local import launch
+    from .agent import launch
 
     return launch(config, run_dir, verb, checkpoint)

@@ -8,26 +8,24 @@ from pathlib import Path
 from ..config import load
 from ..signals import SIGNALS
 from ..targets import make_importable
-from .parent import end_with_parent
-from .worker import FAILURES, _exit, _record_failure
+from .child import end_with_agent, run_as_child
 
 
 def main() -> None:
-    run_dir, index = Path(sys.argv[1]), int(os.environ["LEYDEN_SERVER"])
-    if not end_with_parent(int(os.environ["LEYDEN_AGENT"]), signal.SIGKILL):
-        os._exit(1)
+    end_with_agent()
     for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)  # it ends when its workers have left
-    try:
-        from ..servers.server import serve
+        # a server ends when its workers have left: a worker that saves may need it until then
+        signal.signal(number, signal.SIG_IGN)
+    run_dir, index = Path(sys.argv[1]), int(os.environ["LEYDEN_SERVER"])
+    run_as_child(f"server-{index}", lambda: _serve(run_dir, index))
 
-        config = load(run_dir)
-        make_importable(config)
-        serve(config, run_dir, index)
-    except Exception as error:
-        _record_failure(Path(os.environ[FAILURES]) / f"server-{index}.json", error)
-        _exit(1)
-    _exit(0)
+
+def _serve(run_dir: Path, index: int) -> None:
+    config = load(run_dir)
+    make_importable(config)
+    from ..servers.server import serve
+
+    serve(config, run_dir, index)
 
 
 if __name__ == "__main__":
