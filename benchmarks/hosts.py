@@ -13,6 +13,8 @@ from typing import Any
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
+from leyden.trainer.config import load
+
 _LONGEST_S = 600
 
 
@@ -97,41 +99,48 @@ class TwoHosts:
         return [int(text) for text in read]
 
     def run(self, run_dir: Path, verb: str = "train") -> dict[str, Any]:
-        """Do a frozen run, half of its workers on each host. Returns its summary.
+        """Do a frozen run, half of its workers on each host, its servers on one after the other. Returns its summary.
 
         Raises:
-            RuntimeError: a worker failed; holds what it printed.
+            RuntimeError: a process failed; holds what it printed.
         """
-        config = OmegaConf.load(run_dir / "config.yaml")
-        workers = config.topology.nodes * config.topology.devices_per_node
+        config = load(run_dir)
         self._ports += 1
         with tempfile.TemporaryDirectory() as failures:
-            started = [self._start(rank, workers, run_dir, verb, failures) for rank in range(workers)]
+            common = {
+                "WORLD_SIZE": config.topology.workers, "MASTER_ADDR": self.addresses[0], "MASTER_PORT": self._ports,
+                "OMP_NUM_THREADS": 1, "LEYDEN_AGENT": os.getpid(), "LEYDEN_FAILURES": failures,
+            }  # fmt: skip
+            arguments = [str(run_dir), verb, ""]
+            roles = {str(rank): self._worker(rank, config.topology.workers) for rank in range(config.topology.workers)}
+            for index in range(config.servers):
+                roles[f"server-{index}"] = index % 2, "server", {"LEYDEN_SERVER": index}
+            started = {
+                name: self._start(host, kind, arguments, {**common, **own}) for name, (host, kind, own) in roles.items()
+            }
             try:
-                outputs = [process.communicate(timeout=_LONGEST_S)[0] for process in started]
+                outputs = {name: process.communicate(timeout=_LONGEST_S)[0] for name, process in started.items()}
             finally:
-                for process in started:
+                for process in started.values():
                     process.kill()
                     process.communicate()
-            for rank, process in enumerate(started):
+            for name, process in started.items():
                 if process.returncode:
-                    reason = Path(failures, f"{rank}.json")
+                    reason = Path(failures, f"{name}.json")
                     told = json.loads(reason.read_text())["traceback"] if reason.exists() else ""
-                    raise RuntimeError(f"rank {rank} exit code {process.returncode}\n{outputs[rank]}\n{told}")
+                    raise RuntimeError(f"{name}: exit code {process.returncode}\n{outputs[name]}\n{told}")
         return json.loads((run_dir / "summary.json").read_text())
 
-    def _start(self, rank: int, workers: int, run_dir: Path, verb: str, failures: str) -> subprocess.Popen[str]:
+    def _worker(self, rank: int, workers: int) -> tuple[int, str, dict[str, Any]]:
         here = workers // 2
-        host = rank // here
-        environment = {
-            "RANK": rank, "LOCAL_RANK": rank % here, "GROUP_RANK": host, "WORLD_SIZE": workers,
-            "LOCAL_WORLD_SIZE": here, "MASTER_ADDR": self.addresses[0], "MASTER_PORT": self._ports,
-            "TORCHELASTIC_RUN_ID": "hosts", "GLOO_SOCKET_IFNAME": self.cards[host], "OMP_NUM_THREADS": 1,
-            "LEYDEN_AGENT": os.getpid(), "LEYDEN_FAILURES": failures,
-        }  # fmt: skip
+        own = {"RANK": rank, "LOCAL_RANK": rank % here, "GROUP_RANK": rank // here, "LOCAL_WORLD_SIZE": here}
+        return rank // here, "worker", {**own, "TORCHELASTIC_RUN_ID": "hosts"}
+
+    def _start(self, host: int, kind: str, arguments: list[str], environment: dict[str, Any]) -> subprocess.Popen[str]:
+        environment = {**environment, "GLOO_SOCKET_IFNAME": self.cards[host]}
         return subprocess.Popen(
-            ["ip", "netns", "exec", self.names[host], sys.executable, "-m", "leyden.trainer.launch.worker",
-             str(run_dir), verb, ""],
+            ["ip", "netns", "exec", self.names[host], sys.executable, "-m", f"leyden.trainer.launch.{kind}",
+             *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**os.environ, **{name: str(value) for name, value in environment.items()}},
         )  # fmt: skip

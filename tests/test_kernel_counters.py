@@ -31,6 +31,11 @@ CASES = {
     "hybrid-c": [*VGG, "strategy=hybrid", "strategy.scheme=c", "topology.devices_per_node=1"],
     "spatial": ["model=local_net", "strategy=spatial", "topology.devices_per_node=2"],
     "fsdp": [*MLP, "strategy=fsdp", "topology.devices_per_node=1"],
+    "easgd": [*MLP, "strategy=easgd", "strategy.tau=4", "topology.devices_per_node=1"],
+    "easgd-server": [*MLP, "strategy=easgd", "strategy.form=server", "strategy.tau=4", "topology.devices_per_node=1"],
+    "asgd-2-servers": [*MLP, "strategy=asgd", "strategy.n_push=2", "strategy.n_fetch=2", "strategy.servers=2",
+                       "topology.devices_per_node=1"],
+    "local-sgd": [*MLP, "strategy=local_sgd", "strategy.h=5", "topology.devices_per_node=1"],
     "hsdp": [*MLP, "strategy=hsdp", "topology.devices_per_node=2"],
 }  # fmt: skip
 

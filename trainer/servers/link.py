@@ -129,6 +129,18 @@ class ServerLink:
         assert meeting
         return meeting
 
+    def meet(self) -> None:
+        """Wait for every worker that is present."""
+        self._settle()
+        self.pairs[0].send(header(Ask.MEET))
+        self.pairs[0].receive_header()
+
+    def where(self) -> Stretch | None:
+        """Join the others: what they train on; None where they have ended."""
+        self.pairs[0].send(header(Ask.WHERE))
+        numbers = [int(number) for number in self.pairs[0].receive_header()]
+        return None if numbers[0] < 0 else Stretch(*numbers[:5])
+
     def save(self, step: int) -> None:
         """Have every server write its file beside the checkpoint of this step."""
         self._settle()

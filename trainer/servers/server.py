@@ -1,6 +1,7 @@
 """A parameter server: one process that holds a piece of the parameters, and, the first one, the counter of tickets."""
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -13,7 +14,9 @@ from ..targets import locate
 from . import files
 from .pieces import Piece, bounds, cut
 from .tickets import Meeting, Stretch, Tickets
-from .wire import MEETINGS, RATES, TYPES, Ask, Pair, header
+from .wire import MEETINGS, RATES, TYPES, Ask, Pair, header, open_store
+
+_LOOK_EVERY_S = 0.2
 
 
 def serve(config: Config, run_dir: Path, index: int) -> None:
@@ -45,11 +48,17 @@ class Server:
         if config.strategy.arguments.get("record") and index == 0:
             self.recording = open(run_dir / "events.csv", "a")  # noqa: SIM115  # until the process ends
         self.present = set(range(self.workers))
+        self.incarnations = dict.fromkeys(range(self.workers), 0)
+        """How often each worker that is expected was started again."""
+        self.met: set[int] = set()
+        """Who waits for the others."""
         self.error: BaseException | None = None
 
     def run(self) -> None:
         for worker in range(self.workers):
-            threading.Thread(target=self._guard, args=(worker, 0), daemon=True).start()
+            self._listen_to(worker, 0)
+        if self.config.elastic:
+            threading.Thread(target=self._expect_newcomers, daemon=True).start()
         with self.changed:
             self.changed.wait_for(lambda: self.error is not None or not self.present)
         if self.recording is not None:
@@ -57,16 +66,64 @@ class Server:
         if self.error is not None:
             raise self.error
 
+    def _listen_to(self, worker: int, incarnation: int) -> None:
+        threading.Thread(target=self._guard, args=(worker, incarnation), daemon=True).start()
+
+    def _expect_newcomers(self) -> None:
+        """The agent says in the store which workers have died, and which it has started again."""
+        store, lost = open_store(), dict.fromkeys(range(self.workers), -1)
+        while True:
+            time.sleep(_LOOK_EVERY_S)
+            for worker in range(self.workers):
+                gone = _number(store, f"leyden/worker/{worker}/gone")
+                if gone > lost[worker]:
+                    lost[worker] = gone
+                    self._without(worker, gone)
+                newest = _number(store, f"leyden/worker/{worker}/incarnation")
+                if newest > self.incarnations[worker]:
+                    self.incarnations[worker] = newest
+                    self._listen_to(worker, newest)
+
     def _guard(self, worker: int, incarnation: int) -> None:
         try:
-            Conversation(self, worker, Pair(self.index, worker, incarnation, at_server=True)).run()
-            with self.changed:
-                self.present.discard(worker)
-                self.changed.notify_all()
+            conversation = Conversation(self, worker, Pair(self.index, worker, incarnation, at_server=True))
+            try:
+                conversation.run()
+            except RuntimeError:  # gloo's word for a dead peer
+                if not self.config.elastic:
+                    raise
+            self._without(worker, incarnation)
         except BaseException as error:
-            with self.changed:
-                self.error = self.error or error
-                self.changed.notify_all()
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        with self.changed:
+            self.error = self.error or error
+            self.changed.notify_all()
+
+    def _without(self, worker: int, incarnation: int) -> None:
+        """A worker has left, or is gone: nobody waits for it, and what it was at is given to another."""
+        with self.changed:
+            if incarnation != self.incarnations[worker]:
+                return
+            self.present.discard(worker)
+            self.tickets.lose(worker)
+            if self.piece is not None:
+                self.piece.lose(worker)
+            elif worker == 0:
+                self.error = self.error or RuntimeError("worker 0 is gone, and had not said where training begins")
+            self.open_the_room()
+            self.changed.notify_all()
+
+    def open_the_room(self) -> None:
+        """Let everybody go where all have met."""
+        if self.present <= self.met:
+            self.met.clear()
+
+    @property
+    def training(self) -> bool:
+        """Whether tickets are given out, so that a newcomer can join."""
+        return self.tickets.stretch is not None and self.tickets.meeting is None and not self.met
 
     def note(self, worker: int, kind: str) -> None:
         """Record an event; called with `changed` held, so that the order is that of the effects."""
@@ -89,6 +146,10 @@ class Server:
         return self.piece
 
 
+def _number(store: Any, key: str) -> int:
+    return int(store.get(key)) if store.check([key]) else -1
+
+
 class Conversation:
     """One worker's requests, answered one after the other in a thread of their own."""
 
@@ -109,6 +170,8 @@ class Conversation:
             Ask.TICKET: self._ticket,
             Ask.SAVE: self._save,
             Ask.MEASURE: self._measure,
+            Ask.MEET: self._meet,
+            Ask.WHERE: self._where,
         }
         while True:
             asked = self.pair.receive_header()
@@ -200,6 +263,27 @@ class Conversation:
             self.server.changed.wait()
             given = self.server.tickets.give(self.worker)
         return given
+
+    def _meet(self, asked: list[float]) -> None:
+        server = self.server
+        with server.changed:
+            server.met.add(self.worker)
+            server.open_the_room()
+            server.changed.notify_all()
+            server.changed.wait_for(lambda: self.worker not in server.met)
+        self.pair.send(header(0))
+
+    def _where(self, asked: list[float]) -> None:
+        server = self.server
+        with server.changed:
+            server.changed.wait_for(lambda: not server.present or server.training)
+            stretch = server.tickets.stretch
+            if server.present and stretch is not None:
+                server.present.add(self.worker)
+                numbers = (stretch.serial, stretch.epoch, stretch.first_round, stretch.end_round, stretch.step)
+            else:
+                numbers = (-1,)
+        self.pair.send(header(*numbers))
 
     def _save(self, asked: list[float]) -> None:
         server = self.server

@@ -47,6 +47,10 @@ class Ask(IntEnum):
     MEASURE = 9
     """Answered with MEASURES numbers, then so many (staleness, pushes) pairs."""
     LEAVE = 10
+    MEET = 11
+    """Answered when every worker that is present has asked it."""
+    WHERE = 12
+    """Of a worker that joins: answered with the stretch that is trained on, as soon as one is; -1 where none comes."""
 
 
 MEETINGS = ("", "epoch", "save", "stop")

@@ -66,6 +66,22 @@ def _refused_clock(config: Config, by_own_clocks: bool) -> Iterator[Problem]:
     elif given.get("replay"):
         yield Problem("strategy.replay", "is for simulations", given["replay"], "strategy.simulate=true")
     yield from _refused_recording(config, by_own_clocks)
+    if given.get("elastic"):
+        yield from _refused_elastic(config, by_own_clocks)
+
+
+def _refused_elastic(config: Config, by_own_clocks: bool) -> Iterator[Problem]:
+    given = config.strategy.arguments
+    if not by_own_clocks:
+        yield Problem("strategy.elastic", "needs servers, through which workers know each other", True,
+                      "strategy.form=server")  # fmt: skip
+    for key in ("record", "validate_workers"):
+        if given.get(key):
+            text = "asks for something of every worker, and with elastic=true they come and go"
+            yield Problem(f"strategy.{key}", text, True, f"strategy.{key}=false")
+    if config.schedule is not None and config.schedule.monitor is not None:
+        text = "a worker that joins later does not know the metrics of before, which this schedule goes by"
+        yield Problem("schedule.monitor", text, config.schedule.monitor, "schedule=cosine")
 
 
 def _refused_recording(config: Config, by_own_clocks: bool) -> Iterator[Problem]:

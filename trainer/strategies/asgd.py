@@ -38,16 +38,19 @@ class ASGD(RunsAhead):
         divide_lr: the learning rate divided by the number of workers: their updates add up.
         warm_start_steps: so many first steps are worker 0's alone, with the whole learning rate; the others wait.
         max_staleness: at least workers - 1; None: no bound.
+        elastic: workers come and go: one that dies is started again (topology.max_restarts) and joins the others,
+            which go on; a dead server restarts all of them.
         validate_workers: also validate each worker's own weights.
     """
 
     def __init__(
         self, topology: Topology, n_fetch: int = 1, n_push: int = 1, servers: int = 1, divide_lr: bool = True,
         warm_start_steps: int = 0, max_staleness: int | None = None, validate_workers: bool = False,
-        record: bool = False, simulate: bool = False, delay: str = "constant", delay_ms: float = 100,
-        slower: float = 4, link_mbit_s: float | None = None, replay: str | None = None, timeout_s: float = 1800,
+        elastic: bool = False, record: bool = False, simulate: bool = False, delay: str = "constant",
+        delay_ms: float = 100, slower: float = 4, link_mbit_s: float | None = None, replay: str | None = None,
+        timeout_s: float = 1800,
     ):  # fmt: skip
-        super().__init__(topology, simulate, delay, delay_ms, slower, link_mbit_s, timeout_s)
+        super().__init__(topology, simulate, delay, delay_ms, slower, link_mbit_s, timeout_s, elastic)
         self.n_fetch = n_fetch
         self.n_push = n_push
         self.server_count = servers

@@ -41,16 +41,18 @@ class EASGD(RunsAhead):
         tau: local steps from one exchange to the next.
         beta: p alpha.
         servers: processes that hold the center, each an even piece (form=server).
+        elastic: workers come and go (form=server): one that dies is started again (topology.max_restarts) and joins
+            the others, which go on; a dead server restarts all of them.
         validate_workers: also validate each worker's own weights.
     """
 
     def __init__(
         self, topology: Topology, form: str = "allreduce", tau: int = 10, beta: float = 0.9, servers: int = 1,
-        validate_workers: bool = False, record: bool = False, simulate: bool = False, delay: str = "constant",
-        delay_ms: float = 100, slower: float = 4, link_mbit_s: float | None = None, replay: str | None = None,
-        timeout_s: float = 1800,
+        validate_workers: bool = False, elastic: bool = False, record: bool = False, simulate: bool = False,
+        delay: str = "constant", delay_ms: float = 100, slower: float = 4, link_mbit_s: float | None = None,
+        replay: str | None = None, timeout_s: float = 1800,
     ):  # fmt: skip
-        super().__init__(topology, simulate, delay, delay_ms, slower, link_mbit_s, timeout_s)
+        super().__init__(topology, simulate, delay, delay_ms, slower, link_mbit_s, timeout_s, elastic)
         self.form = form
         self.tau = tau
         self.alpha = beta / topology.workers

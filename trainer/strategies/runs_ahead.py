@@ -1,11 +1,12 @@
 """What strategies have in common whose workers hold weights of their own: easgd, asgd, local_sgd."""
 
+import os
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -50,20 +51,22 @@ class RunsAhead(DDPStrategy):
         slower: of a straggler: so many times.
         link_mbit_s: rate of the virtual link; None: transfers take no time.
         timeout_s: a collective that takes longer raises.
+        elastic: workers know each other through the servers alone, so that they can come and go. Only the first writes.
     """
 
     ledger: Ledger
-    served: ClassVar[bool] = False
 
     def __init__(
         self, topology: Topology, simulate: bool, delay: str, delay_ms: float, slower: float,
-        link_mbit_s: float | None, timeout_s: float,
+        link_mbit_s: float | None, timeout_s: float, elastic: bool = False,
     ):  # fmt: skip
         super().__init__(timeout=timedelta(seconds=timeout_s))
         self._backward_sync_control = None
         self.workers = topology.workers
         self.nodes = topology.nodes
         self.simulate = simulate
+        self.elastic = elastic and not simulate
+        self.incarnation = int(os.environ.get("LEYDEN_INCARNATION", "0")) if self.elastic else 0
         self._delay = (delay, delay_ms / 1e3, slower)
         self._bytes_a_second = None if link_mbit_s is None else link_mbit_s * 1e6 / 8
         self.turns: Turns | None = None
@@ -90,23 +93,32 @@ class RunsAhead(DDPStrategy):
         return None
 
     def setup_environment(self) -> None:
-        if self.simulate:
+        if self.simulate or self.elastic:
             self._set_world_ranks()
         else:
             super().setup_environment()
         placement = Placement(self.workers, max(1, self.workers // self.nodes))
         self.ledger = Ledger(self.global_rank, placement)
 
+    @property
+    def global_rank(self) -> int:
+        return int(os.environ["LEYDEN_WORKER"]) if self.elastic else super().global_rank
+
+    @property
+    def alone(self) -> bool:
+        """Whether this process has no others to meet but through servers."""
+        return self.simulate or self.elastic
+
     def batch_share(self) -> tuple[int, int]:
         return self.global_rank, self.workers
 
     def evaluation_share(self) -> tuple[int, int]:
-        return (0, 1) if self.simulate else self.batch_share()
+        return (0, 1) if self.alone else self.batch_share()
 
     def setup_module(self, module: nn.Module) -> nn.Module:  # pyright: ignore[reportIncompatibleMethodOverride]  # no DDP
         """The same module, its parameters in one vector, the same on every worker."""
         self.flat = FlatParameters(module)
-        if not self.simulate:
+        if not self.alone:
             dist.broadcast(self.flat.values, 0)
             for buffer in module.buffers():
                 dist.broadcast(buffer, 0)
@@ -123,10 +135,13 @@ class RunsAhead(DDPStrategy):
         segments = self.flat.segments(state.raw_optimizer)
         link = None
         if self.servers():
-            link = ServerLink(self.servers(), self.global_rank, 0, self.flat.values, segments, self.ledger)
+            link = ServerLink(
+                self.servers(), self.global_rank, self.incarnation, self.flat.values, segments, self.ledger
+            )
         self.live = Live(replica, self.rule, self.ledger, link)
         if link is not None:
-            self.turns = LinkTurns(link, lambda: self.live and self.live.finish("settle"), state.fabric.barrier)
+            barrier = link.meet if self.elastic else state.fabric.barrier
+            self.turns = LinkTurns(link, lambda: self.live and self.live.finish("settle"), barrier)
 
     def _attach_simulation(self, state: RunState) -> None:
         config, optimizer = state.config, state.raw_optimizer
@@ -154,12 +169,35 @@ class RunsAhead(DDPStrategy):
 
     def begin_fit(self) -> None:
         """Training begins at the weights that the module has now, unless a checkpoint was loaded."""
-        if not self._begun:
-            self._begin_at_module()
-            if self.live is not None and self.live.link is not None:
-                if self.global_rank == 0:
-                    self.live.link.start(self.flat.values)
-                dist.barrier()
+        if self._begun:
+            return
+        self._begin_at_module()
+        if self.incarnation:
+            self._join()
+        elif self.live is not None and self.live.link is not None:
+            if self.global_rank == 0:
+                self.live.link.start(self.flat.values)
+            self.barrier()
+
+    def _join(self) -> None:
+        """A worker that was started again goes on where the others are, at what the servers hold."""
+        assert self.live is not None
+        assert self.live.link is not None
+        assert isinstance(self.turns, LinkTurns)
+        stretch, state = self.live.link.where(), self.state
+        if stretch is None:
+            log.info("the others have ended: nothing is left to do")
+            os._exit(0)
+        self.turns.join(stretch.serial)
+        self.live.rule.start(self.live.link.look())
+        state.epoch, state.step, state.step_in_epoch = stretch.epoch, stretch.step, stretch.first_round
+        for entry in state.schedules:
+            for _ in range((stretch.step if entry.interval == "step" else stretch.epoch) // entry.frequency):
+                entry.scheduler.step()
+        for logger in state.fabric.loggers if self.global_rank == 0 else ():
+            if hasattr(logger, "cut_after"):
+                logger.cut_after(state.step)  # pyright: ignore[reportAttributeAccessIssue]
+        log.info("worker %d joins again at epoch %d, step %d", self.global_rank, state.epoch + 1, state.step)
 
     def _begin_at_module(self) -> None:
         self._begun = True
@@ -224,7 +262,7 @@ class RunsAhead(DDPStrategy):
             each = [worker.buffers for worker in self.simulation.workers]
             return [torch.stack(b).mean(0) if b[0].is_floating_point() else b[0] for b in zip(*each, strict=True)]
         buffers = clones(task)
-        if self.live is not None:
+        if self.live is not None and not self.alone:
             for buffer in buffers:
                 if buffer.is_floating_point():
                     dist.all_reduce(buffer)
@@ -264,8 +302,8 @@ class RunsAhead(DDPStrategy):
 
     def shard(self, task: LightningModule, optimizer: Optimizer) -> Shard | None:
         """What the workers of this process have for themselves."""
-        if not self._any_rule().steps_locally:
-            return None  # at a meeting they have nothing that the servers have not
+        if self.elastic or not self._any_rule().steps_locally:
+            return None  # they begin again at what the servers have
         if self.simulation is not None:
             workers = [saved_worker(w.replica, w.rule, w.buffers, optimizer) for w in self.simulation.workers]
         else:
@@ -285,6 +323,8 @@ class RunsAhead(DDPStrategy):
             return
         optimizer.load_state_dict(state["optimizer"])
         self._spread(task, optimizer)
+        if self.incarnation:
+            return
         self._begin_at_module()
         if not self._restore_servers(state):
             self._begun = False
@@ -318,9 +358,9 @@ class RunsAhead(DDPStrategy):
             piece = self.simulation.piece
             piece.restore(files.load(self.state.run_dir, step, servers, 0, piece.values.numel()))
         elif self.live is not None and self.live.link is not None:
-            if self.global_rank == 0:
+            if self.global_rank == 0 and not self.incarnation:
                 self.live.link.restore(step, servers)
-            dist.barrier()
+            self.barrier()
         return True
 
     def measured(self) -> dict[str, float]:

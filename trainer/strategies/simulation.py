@@ -77,6 +77,10 @@ class Simulation:
         for worker in self.workers:
             self._note_position(worker)
 
+    def ask(self, meeting: Meeting) -> None:
+        """Have all workers meet soon."""
+        self.tickets.ask(meeting)
+
     def numbers(self) -> Iterator[int]:
         """Tickets, in the order in which their gradients are ready. After each, the loop makes that step."""
         self.events, self.early = [], []
@@ -278,10 +282,9 @@ class Replay(Simulation):
             self._happen(self.workers[number], kind)
             if isinstance(self.workers[number].pending, Compute):
                 yield from self._computed(self.workers[number])
-        called = self.tickets.give(0)
-        if not isinstance(called, str):
-            raise ValueError("the recording has fewer tickets than this config needs")
-        self.meeting = called
+        stretch = self.tickets.stretch
+        assert stretch is not None
+        self.meeting = "epoch" if self.tickets.round == stretch.end_round else "save"
 
     def _happen(self, worker: VirtualWorker, kind: str) -> None:
         if kind == "ticket":
@@ -298,6 +301,9 @@ class Replay(Simulation):
         if wanted != kind:
             raise ValueError(f"the recording says {kind} of worker {worker.number} where this config does {wanted}")
         self._take_effect(worker)
+
+    def ask(self, meeting: Meeting) -> None:
+        """They meet where the recorded ones did."""
 
     def _at(self, time: float, worker: VirtualWorker, action: Action) -> None:
         """The recording says what comes next."""

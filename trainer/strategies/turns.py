@@ -19,11 +19,20 @@ class LinkTurns:
         self._wanted: Meeting | None = None
         self._meeting: Meeting | None = None
         self._serial = 0
+        self._joins = False
 
     def begin(self, epoch: int, first_round: int, end_round: int, step: int) -> None:
+        if not self._joins:
+            self.barrier()  # nobody goes on while the first worker still reads what the servers hold
+        self._joins = False
         self._serial += 1
         self._wanted = None
         self.link.begin(Stretch(self._serial, epoch, first_round, end_round, step))
+
+    def join(self, serial: int) -> None:
+        """The others are at this stretch already."""
+        self._serial = serial - 1
+        self._joins = True
 
     def numbers(self) -> Iterator[int]:
         while True:
@@ -64,7 +73,7 @@ class SimulatedTurns:
         return self.simulation.numbers()
 
     def ask(self, meeting: Meeting) -> None:
-        self.simulation.tickets.ask(meeting)
+        self.simulation.ask(meeting)
 
     def meet(self) -> Meeting:
         self.simulation.finish("settle")
