@@ -31,8 +31,8 @@ CASES = {
     "hybrid-c": [*VGG, "strategy=hybrid", "strategy.scheme=c", "topology.devices_per_node=1"],
     "spatial": ["model=local_net", "strategy=spatial", "topology.devices_per_node=2"],
     "fsdp": [*MLP, "strategy=fsdp", "topology.devices_per_node=1"],
-    "easgd": [*MLP, "strategy=easgd", "strategy.tau=4", "topology.devices_per_node=1"],
-    "easgd-server": [*MLP, "strategy=easgd", "strategy.form=server", "strategy.tau=4", "topology.devices_per_node=1"],
+    "easgd": [*MLP, "strategy=easgd", "strategy.tau=5", "topology.devices_per_node=1"],
+    "easgd-server": [*MLP, "strategy=easgd", "strategy.form=server", "strategy.tau=5", "topology.devices_per_node=1"],
     "asgd-2-servers": [*MLP, "strategy=asgd", "strategy.n_push=2", "strategy.n_fetch=2", "strategy.servers=2",
                        "topology.devices_per_node=1"],
     "local-sgd": [*MLP, "strategy=local_sgd", "strategy.h=5", "topology.devices_per_node=1"],
@@ -50,5 +50,6 @@ def test_the_ledger_is_what_the_kernel_counts(tmp_path: Path, case: str) -> None
             summary = hosts.run(freeze(tmp_path / name, *LONG, *CASES[case], f"trainer.max_epochs={epochs}"))
             counted.append(sum(hosts.sent()) - sum(before))
             told.append(summary["communication"]["inter_node_bytes"])
-    assert told[1] == pytest.approx(3 * told[0], rel=0.01)
+    by_own_clocks = case.startswith("asgd") or case.endswith("server")
+    assert told[1] == pytest.approx(3 * told[0], rel=0.25 if by_own_clocks else 0.01)
     assert counted[1] - counted[0] == pytest.approx(told[1] - told[0], rel=0.03)

@@ -64,20 +64,22 @@ def together(workers: list[Worker]) -> None:
     """One step of workers in lockstep."""
     running = [worker.rule.step() for worker in workers]
     answers: list[Any] = [None] * len(workers)
-    while running:
+    while True:
         sums: list[Tensor] = []
+        asked = 0
         for number, steps in enumerate(running):
             try:
                 request = steps.send(answers[number])
             except StopIteration:
                 continue
+            asked += 1
             if isinstance(request, Compute):
                 workers[number].compute()
             else:
                 assert isinstance(request, Sum)
                 sums.append(request.value)
         if not sums:
-            if all(steps.gi_frame is None for steps in running):
+            if asked == 0:
                 return
             answers = [None] * len(workers)
         else:
@@ -263,18 +265,19 @@ def test_adacomm_lowers_h_with_the_loss() -> None:
 
 
 def test_the_flat_vector_keeps_layouts_and_groups() -> None:
-    module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Linear(2, 2))
-    module[0].to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    module[1].bias.requires_grad_(False)
+    convolution, linear = nn.Conv2d(3, 4, 3), nn.Linear(2, 2)
+    convolution.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    module = nn.Sequential(convolution, linear)
+    linear.bias.requires_grad_(False)
     before = [parameter.detach().clone() for parameter in module.parameters()]
     flat = FlatParameters(module)
     assert flat.values.numel() == 3 * 4 * 9 + 4 + 4
     assert all(torch.equal(p, kept) for p, kept in zip(module.parameters(), before, strict=True))
-    assert module[0].weight.is_contiguous(memory_format=torch.channels_last)
+    assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
     flat.values.zero_()
-    assert float(module[1].weight.detach().abs().sum()) == 0.0
-    assert torch.equal(module[1].bias, before[3])
-    groups = [{"params": [module[0].weight, module[1].weight]}, {"params": [module[0].bias]}]
+    assert float(linear.weight.detach().abs().sum()) == 0.0
+    assert torch.equal(linear.bias, before[3])
+    groups = [{"params": [convolution.weight, linear.weight]}, {"params": [convolution.bias]}]
     assert flat.segments(torch.optim.SGD(groups, lr=0.1)) == [(0, 108), (1, 4), (0, 4)]
 
 

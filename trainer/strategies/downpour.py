@@ -1,6 +1,6 @@
 """The worker's side of asynchronous SGD: Downpour (Dean et al. 2012, NIPS), GPU A-SGD (Paine et al. 2013)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -80,7 +80,7 @@ class Downpour:
 
 
 def server_optimizer(
-    target: Any, settings: dict[str, Any], weight_decays: list[float | None], values: Tensor,
+    target: Any, settings: dict[str, Any], weight_decays: Sequence[float | None], values: Tensor,
     segments: list[tuple[int, int]], n_push: int,
 ) -> torch.optim.Optimizer:  # fmt: skip
     """torch's own optimizer over a server's piece of the parameters.

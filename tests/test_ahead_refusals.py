@@ -1,0 +1,67 @@
+"""What easgd, asgd and local_sgd refuse before anything starts."""
+
+from pathlib import Path
+
+import pytest
+from runs import TINY, Freeze
+
+from leyden.trainer.checks import check_classes, check_values
+from leyden.trainer.config import load
+from leyden.trainer.errors import ConfigError
+
+TWO = "topology.devices_per_node=2"
+SERVER = "strategy.form=server"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["easgd", "strategy.form=servers"], ["strategy.form = servers", "did you mean server?"]),
+        (["easgd", "strategy.tau=0"], ["strategy.tau = 0", "at least 1", "strategy.tau=1"]),
+        (["easgd", "strategy.beta=2.5"], ["strategy.beta = 2.5", "at most the number of workers, 2"]),
+        (["easgd", "strategy.elastic=true"], ["strategy.elastic", "needs servers", "strategy.form=server"]),
+        (["easgd", "strategy.record=true"], ["strategy.record", "that of one server", "strategy.record=false"]),
+        (["easgd", "callbacks=[default,ema]"], ["callbacks.ema", "in common", "~callbacks.ema"]),
+        (["easgd", "trainer.sync_batchnorm=true"], ["trainer.sync_batchnorm", "do not wait", "=false"]),
+        (["easgd", SERVER, "strategy.replay=nowhere.csv", "strategy.simulate=true"], ["no such file", "events.csv"]),
+        (["easgd", SERVER, "strategy.replay=/dev/null"], ["strategy.replay", "strategy.simulate=true"]),
+        (["easgd", "strategy.simulate=true", "dataset.num_workers=2"], ["dataset.num_workers = 2", "read ahead"]),
+        (["easgd", "strategy.delay=exponentially"], ["did you mean exponential?"]),
+        (["easgd", "strategy.link_mbit_s=0"], ["strategy.link_mbit_s = 0", "greater than 0"]),
+        (["asgd", "strategy.n_push=0"], ["strategy.n_push = 0", "at least 1"]),
+        (["asgd", "strategy.max_staleness=0"], ["strategy.max_staleness = 0", "at least 1", "=1"]),
+        (["asgd", "strategy.max_staleness=2", "strategy.n_push=2"], ["n_fetch and n_push must be equal"]),
+        (["asgd", "strategy.warm_start_steps=5"], ["warm_start_steps = 5", "multiple", "=4"]),
+        (["asgd", "trainer.precision=16-mixed"], ["trainer.precision", "a factor of its own"]),
+        (["asgd", "optimizer._target_=torch.optim.LBFGS", "~optimizer.momentum", "~optimizer.weight_decay",
+          "~optimizer.nesterov"], ["LBFGS's step needs a closure"]),
+        (["asgd", "strategy.elastic=true", "schedule._target_=torch.optim.lr_scheduler.ReduceLROnPlateau",
+          "schedule.monitor=val/loss", "~schedule.warmup_steps", "~schedule.final_fraction"],
+         ["schedule.monitor", "joins later"]),
+        (["local_sgd", "strategy.h=0"], ["strategy.h = 0", "strategy.h=1"]),
+        (["local_sgd", "strategy.h_rule=ada"], ["did you mean adacomm?"]),
+        (["local_sgd", "strategy.outer_momentum=1"], ["strategy.outer_momentum = 1", "less than 1"]),
+        (["local_sgd", "strategy.outer_lr=0"], ["strategy.outer_lr = 0", "greater than 0"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) and "=" in value[-1] else "",
+)  # fmt: skip
+def test_refused(freeze: Freeze, options: list[str], words: list[str]) -> None:
+    config = load(freeze("run", *TINY, f"strategy={options[0]}", TWO, *options[1:]))
+    with pytest.raises(ConfigError) as raised:
+        check_classes(config)
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_asynchronous_workers_share_what_a_data_module_keeps_apart(freeze: Freeze) -> None:
+    here = f"python_path=[{Path(__file__).parent}]"
+    module = ["dataset._target_=lightning_examples.Points", "~dataset.samples", "~dataset.classes",
+              "~dataset.image_shape", "dataset=synthetic"]  # fmt: skip
+    config = load(freeze("run", *TINY[:2], *module, "strategy=asgd", TWO, here))
+    with pytest.raises(ConfigError, match="the next free worker takes them"):
+        check_classes(config)
+
+
+def test_more_virtual_workers_than_this_machine_could_run(freeze: Freeze) -> None:
+    check_values(load(freeze("run", *TINY, "strategy=local_sgd", "strategy.simulate=true", "batch_size=128",
+                             "topology.devices_per_node=16", "topology.nodes=4")))  # fmt: skip
