@@ -81,10 +81,11 @@ def make_fabric(config: Config, run_dir: Path) -> Fabric:
     environment: ClusterEnvironment = (
         TorchElasticEnvironment() if "TORCHELASTIC_RUN_ID" in os.environ else LightningEnvironment()
     )
+    alone = config.processes == 1 or config.elastic  # elastic workers know each other through servers alone
     fabric = Fabric(
         accelerator=device_kind(config),
-        devices=1 if config.processes == 1 else config.topology.devices_per_node,
-        num_nodes=1 if config.processes == 1 else config.topology.nodes,
+        devices=1 if alone else config.topology.devices_per_node,
+        num_nodes=1 if alone else config.topology.nodes,
         strategy=build(
             config.strategy,
             topology=config.topology,

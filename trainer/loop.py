@@ -139,12 +139,12 @@ class Epoch:
         state.hooks("on_before_zero_grad", state.raw_optimizer)
         state.raw_optimizer.zero_grad(set_to_none=True)
         while True:
-            before = perf_counter()
+            before, waited_before = perf_counter(), self._counted()[0]
             part = next(parts, None)
             if part is None:
                 return False
             batch = self.transfer(part.batch)
-            data += perf_counter() - before
+            data += perf_counter() - before - (self._counted()[0] - waited_before)
             trained += self._forward_backward(batch, part)
             if part.ends_step:
                 self._update(part)
