@@ -115,7 +115,7 @@ def _print_row(name: str, seed: int, result: Result, ddp: Result) -> None:
 
 
 SLOWED = [
-    "dataset=synthetic", "dataset.samples=2560", "dataset.val_fraction=0", "model=mlp", "model.hidden=[32]",
+    "dataset=synthetic", "dataset.samples=6400", "dataset.val_fraction=0", "model=mlp", "model.hidden=[32]",
     "batch_size=64", "topology.nodes=2", "topology.devices_per_node=2", "trainer.max_epochs=1", "callbacks=none",
     "logger=none", "trainer.enable_progress_bar=false", "trainer.limit_test_batches=0",
     f"+python_path=[{Path(__file__).parent}]", "task._target_=sleeping_task.Sleeping",

@@ -1,22 +1,20 @@
-"""The one training loop and the one evaluation loop. Strategies are known through their contract alone."""
+"""The one training loop. Strategies are known through their contract alone."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from lightning.fabric.plugins import MixedPrecision
 from torch import Tensor
-from torchmetrics import Metric
 
 from . import checkpoint
 from .data import BadSamples, Part
-from .lightning_module import ScheduleEntry, TrainerView, batch_transfer, overrides, positional
+from .evaluation import evaluate, run_step, untouched_metrics, view_of
+from .lightning_module import ScheduleEntry, batch_transfer, positional
 from .log import log
-from .metric_log import Alone, MetricLog
-from .state import RunState, limited
+from .metric_log import Alone
+from .state import RunState
 from .strategies.turns_protocol import Turns
 
 
@@ -76,7 +74,7 @@ class Epoch:
     def train(self) -> None:
         state = self.state
         state.log.in_step = True
-        _view(state).training = True
+        view_of(state).training = True
         if state.step_in_epoch == 0:
             state.log.in_step = False
             state.hooks("on_train_epoch_start")
@@ -89,7 +87,7 @@ class Epoch:
             self._save_before_failing(error)
             raise
         finally:
-            _view(state).training = False
+            view_of(state).training = False
 
     def _stretch(self) -> bool:
         """Train until all workers have to meet. Whether the epoch goes on after it."""
@@ -192,7 +190,7 @@ class Epoch:
         index = self.batch_idx
         state.hooks("on_train_batch_start", batch, index)
         if part.samples == 0:
-            with _untouched_metrics(state):
+            with untouched_metrics(state):
                 loss = self._loss(batch, index)
         else:
             loss = self._loss(batch, index)
@@ -352,118 +350,6 @@ class Epoch:
         checkpoint.save(self.state)
 
 
-def evaluate(
-    state: RunState,
-    split: Literal["val", "test"],
-    limit: int | float,
-    weights: AbstractContextManager[Any] | None = None,
-) -> dict[str, float]:
-    """Every sample of a split once, over all workers, with the weights that are to be judged.
-
-    Args:
-        weights: a context with others.
-
-    Returns:
-        What the task logged, reduced over samples and workers; not yet handed to loggers.
-    """
-    stage = "validation" if split == "val" else "test"
-    if not overrides(state.task, f"{stage}_step"):
-        return {}
-    state.contract.settle(state.task)
-    state.sample_keys.set(None)
-    with _evaluating(state, split, weights):
-        state.hooks(f"on_{stage}_start")
-        state.hooks(f"on_{stage}_epoch_start")
-        batches = limited(limit, state.data.evaluation_steps(split), state.config)
-        transfer, taken = batch_transfer(state), positional(getattr(state.task, f"{stage}_step"))
-        seen = 0
-        for index, (batch, samples) in zip(range(batches), state.data.evaluation_batches(split), strict=False):
-            state.log.samples = samples
-            seen += samples
-            with nullcontext() if samples else _untouched_metrics(state):
-                _evaluation_step(state, stage, taken, transfer(batch), index)
-        state.log.samples = seen  # what a hook logs now stands for all of them
-        state.hooks(f"on_{stage}_epoch_end")
-        values = state.log.epoch_values(state.fabric.strategy)
-        state.hooks(f"on_{stage}_end")
-    state.data.share_bad_samples(state.fabric)
-    return values
-
-
-@contextmanager
-def _evaluating(
-    state: RunState, split: Literal["val", "test"], weights: AbstractContextManager[Any] | None
-) -> Iterator[None]:
-    """Evaluation mode, the weights to be judged, and a log of its own; afterwards everything as it was."""
-    training_log, state.log = state.log, MetricLog(split, steps_by_default=False, owner=state.task)
-    view, stage = _view(state), "validating" if split == "val" else "testing"
-    # Module by module: a task may keep its frozen layers in evaluation mode while it trains.
-    modes = [(module, module.training) for module in state.module.modules()]
-    was_training, view.training = view.training, False
-    setattr(view, stage, True)
-    state.module.eval()
-    try:
-        with torch.no_grad(), _judged_weights(state) if weights is None else weights:
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
-        view.training = was_training
-        setattr(view, stage, False)
-        state.log = training_log
-
-
-def _evaluation_step(state: RunState, stage: str, taken: int, batch: Any, index: int) -> None:
-    state.hooks(f"on_{stage}_batch_start", batch, index)
-    output = run_step(state, f"{stage}_step", *(batch, index)[:taken])
-    state.hooks(f"on_{stage}_batch_end", output, batch, index)
-
-
-def run_step(state: RunState, step: str, *arguments: Any) -> Any:
-    """One of the task's steps, through the strategy's wrapper and in the run's precision.
-
-    What Fabric's own wrapper adds to this costs 20 microseconds a step and rounds a float64 loss to float32.
-    """
-    precision = state.fabric.strategy.precision
-    if not isinstance(precision, MixedPrecision):
-        # Mixed precision leaves the batch alone, as Lightning's Trainer does; Fabric would round float labels as well.
-        arguments = precision.convert_input(arguments)
-    with precision.forward_context():
-        return state.module._forward_module(step, *arguments)
-
-
-class _judged_weights:
-    """The weights that strategy and callbacks (an EMA, say) want to be judged, for as long as the context lasts."""
-
-    def __init__(self, state: RunState):
-        self._contexts = [state.contract.evaluated(state.task)]
-        self._contexts += [c.evaluated(state) for c in state.callbacks.values() if hasattr(c, "evaluated")]
-
-    def __enter__(self) -> None:
-        for context in self._contexts:
-            context.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        for context in reversed(self._contexts):
-            context.__exit__(*error)
-
-
-class _untouched_metrics:
-    """Metric objects forget what happens inside: a stand-in sample must not count."""
-
-    def __init__(self, state: RunState):
-        self._metrics = [m for m in state.task.modules() if isinstance(m, Metric)]
-
-    def __enter__(self) -> None:
-        self._kept = [(m, m._copy_state_dict(), m._update_count) for m in self._metrics]
-
-    def __exit__(self, *error: Any) -> None:
-        for metric, state, updates in self._kept:
-            for name, value in state.items():
-                setattr(metric, name, value)
-            metric._update_count = updates
-
-
 def _advance(state: RunState, entry: ScheduleEntry) -> None:
     value = None
     if entry.monitor is not None:
@@ -478,9 +364,3 @@ def _advance(state: RunState, entry: ScheduleEntry) -> None:
             return
         value = torch.tensor(state.metrics[name])
     state.task.lr_scheduler_step(entry.scheduler, value)
-
-
-def _view(state: RunState) -> TrainerView:
-    view = state.task.trainer
-    assert isinstance(view, TrainerView)
-    return view

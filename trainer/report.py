@@ -39,7 +39,7 @@ def announce(state: RunState) -> None:
             log.info("batch normalization: statistics %s (trainer.sync_batchnorm)", kind)
 
 
-def summarize(state: RunState, status: str, communication: dict[str, float]) -> dict[str, Any]:
+def summarize(state: RunState, status: str, throughput: float, communication: dict[str, float]) -> dict[str, Any]:
     """Everything worth keeping of a run, in plain values."""
     times = state.times
 
@@ -50,7 +50,7 @@ def summarize(state: RunState, status: str, communication: dict[str, float]) -> 
     return {
         "status": status,
         "metrics": dict(state.metrics),
-        "samples_per_second": times.samples / times.total if times.total else 0.0,
+        "samples_per_second": throughput,
         "step_time": times.summary(),
         "communication": communication,
         "steps": state.step,
@@ -73,10 +73,10 @@ def summarize(state: RunState, status: str, communication: dict[str, float]) -> 
 
 def finish(state: RunState, status: str) -> None:
     """The final table and the next commands; summary.json; the sweep's row in TensorBoard."""
-    communication = state.communication(StepTimes())
+    communication, throughput = state.communication(StepTimes()), state.throughput()
     if not state.fabric.is_global_zero:
         return
-    summary = summarize(state, status, _totals(state, communication))
+    summary = summarize(state, status, throughput, _totals(state, communication))
     write_summary(state.run_dir, summary)
     if status == "done" and not state.config.trainer.fast_dev_run:
         _log_hyperparameters(state)

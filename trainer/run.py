@@ -6,8 +6,9 @@ from . import checkpoint
 from .assemble import assemble
 from .config import Config
 from .errors import CannotStart
+from .evaluation import evaluate
 from .log import log
-from .loop import Stopped, evaluate, fit
+from .loop import Stopped, fit
 from .report import announce, finish
 from .signals import STATUS, StopRequest
 from .state import RunState

@@ -91,6 +91,15 @@ class RunState:
         assert isinstance(mean, torch.Tensor)
         return dict(zip(mine, mean.tolist(), strict=True))
 
+    def throughput(self) -> float:
+        """Samples a second over all workers, who all must ask: by their own clocks each has counted its own."""
+        rate = self.times.samples / self.times.total if self.times.total else 0.0
+        if self.contract.turns is None or self.fabric.world_size == 1:
+            return rate
+        total = self.fabric.all_reduce(torch.tensor(rate, dtype=torch.float64, device=self.fabric.device), "sum")
+        assert isinstance(total, torch.Tensor)
+        return float(total)
+
     def call(self, hook: str) -> None:
         """Call a hook of every callback that has it, in the config's order."""
         for callback in self.callbacks.values():

@@ -27,9 +27,10 @@ from .delays import Delays
 from .flat_parameters import FlatParameters, Replica
 from .ledger import Ledger, Placement
 from .live import Live
+from .replay import Replay, read_events
 from .requests import Rule
-from .saved_workers import load_worker, optimizer_state, saved_worker
-from .simulation import Replay, Simulation, VirtualWorker, clones, own_optimizer_state, settings
+from .saved_workers import all_saved_workers, load_worker, optimizer_state, saved_worker
+from .simulation import Simulation, VirtualWorker, clones, own_optimizer_state, settings
 from .turns import LinkTurns, SimulatedTurns
 from .turns_protocol import Turns
 
@@ -315,7 +316,7 @@ class RunsAhead(DDPStrategy):
         self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: Shards | None
     ) -> None:
         """The judged weights; then each worker's own, where as many of the same kind were saved."""
-        saved = [] if shards is None else _saved_workers(shards, self.kind)
+        saved = [] if shards is None else all_saved_workers(shards, self.kind)
         if shards is not None and shards.tensors:
             state = shards.put_together(state)
         task.load_state_dict(state["model"])
@@ -385,26 +386,3 @@ class RunsAhead(DDPStrategy):
 def _copy(values: list[Tensor], task: nn.Module) -> None:
     for buffer, value in zip(task.buffers(), values, strict=True):
         buffer.copy_(value)
-
-
-def _saved_workers(shards: Shards, kind: str) -> list[dict[str, Any]]:
-    """Every worker's own state, whichever processes they were in; none where they did something else."""
-    found: list[dict[str, Any]] = []
-    for process in range(shards.workers):
-        ahead = shards.own(process).get("ahead")
-        if ahead is not None and ahead["kind"] == kind:
-            found += ahead["workers"]
-    return found
-
-
-def read_events(path: Path) -> list[tuple[int, str]]:
-    """A recording: one `worker,kind` a line.
-
-    Raises:
-        ValueError: it cannot be read.
-    """
-    try:
-        lines = [line.split(",") for line in path.read_text().splitlines()]
-        return [(int(worker), kind) for worker, kind in lines]
-    except (OSError, ValueError) as error:
-        raise ValueError(f"strategy.replay={path} cannot be read: {error}") from error

@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ..shards import Shards
 from .flat_parameters import Replica
 from .requests import Rule
 
@@ -35,6 +36,16 @@ def load_worker(
     rule.load(saved["rule"])
     for buffer, value in zip(buffers, saved["buffers"], strict=True):
         buffer.copy_(value)
+
+
+def all_saved_workers(shards: Shards, kind: str) -> list[dict[str, Any]]:
+    """Every worker's own state, whichever processes they were in; none where they did something else."""
+    found: list[dict[str, Any]] = []
+    for process in range(shards.workers):
+        ahead = shards.own(process).get("ahead")
+        if ahead is not None and ahead["kind"] == kind:
+            found += ahead["workers"]
+    return found
 
 
 def optimizer_state(optimizer: Optimizer) -> Any:

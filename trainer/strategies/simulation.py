@@ -1,4 +1,4 @@
-"""Virtual workers in one process: the update rules driven by a seeded queue of events, or by a recorded one."""
+"""Virtual workers in one process: the update rules driven by a seeded queue of events."""
 
 import heapq
 from collections import defaultdict
@@ -253,63 +253,6 @@ class Simulation:
         worker.step = self.state.step
         worker.schedules = [copy(entry.scheduler.state_dict()) for entry in self.state.schedules]
         worker.replica.groups = settings(self.state.raw_optimizer)
-
-
-class Replay(Simulation):
-    """Virtual workers in the order that a real run's server has recorded.
-
-    Args:
-        events: (worker, kind) as they arrived at the first server: begin (of a stretch), ticket, pull, push.
-    """
-
-    def __init__(self, *arguments: Any, events: list[tuple[int, str]]):
-        super().__init__(*arguments)
-        self.stretches: list[list[tuple[int, str]]] = []
-        for number, kind in events:
-            if kind == "begin":
-                self.stretches.append([])
-            else:
-                self.stretches[-1].append((number, kind))
-
-    def numbers(self) -> Iterator[int]:
-        """
-        Raises:
-            ValueError: the recording ends before the training, or is of another config.
-        """
-        if not self.stretches:
-            raise ValueError("the recording ends before the training does: replay it with the config it was made with")
-        for number, kind in self.stretches.pop(0):
-            self._happen(self.workers[number], kind)
-            if isinstance(self.workers[number].pending, Compute):
-                yield from self._computed(self.workers[number])
-        stretch = self.tickets.stretch
-        assert stretch is not None
-        self.meeting = "epoch" if self.tickets.round == stretch.end_round else "save"
-
-    def _happen(self, worker: VirtualWorker, kind: str) -> None:
-        if kind == "ticket":
-            given = self.tickets.give(worker.number)
-            if not isinstance(given, int):
-                raise ValueError("the recording has more tickets than this config gives out")
-            worker.ticket, worker.steps = given, worker.rule.step()
-            self._advance(worker)
-            return
-        if worker.pending is None:  # what it gives away before a meeting
-            worker.steps = worker.rule.settle()
-            self._advance(worker)
-        wanted = "pull" if isinstance(worker.pending, Pull) else "push" if isinstance(worker.pending, Push) else "none"
-        if wanted != kind:
-            raise ValueError(f"the recording says {kind} of worker {worker.number} where this config does {wanted}")
-        self._take_effect(worker)
-
-    def ask(self, meeting: Meeting) -> None:
-        """They meet where the recorded ones did."""
-
-    def _at(self, time: float, worker: VirtualWorker, action: Action) -> None:
-        """The recording says what comes next."""
-
-    def _send(self, worker: VirtualWorker, request: Pull | Push) -> None:
-        """It takes effect where the recording says."""
 
 
 def settings(optimizer: Any) -> list[dict[str, Any]]:
