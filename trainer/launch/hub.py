@@ -84,6 +84,10 @@ class Hub:
 
     def _gather(self) -> None:
         end = time.monotonic() + self.rendezvous.wait_s
+        if self.begun and any(seat.gone for seat in self.seats):
+            lost = ", ".join(seat.gone for seat in self.seats if seat.gone)
+            again = f"waits {self.rendezvous.wait_s:g} s for another agent: leyden node --rendezvous {self.rendezvous}"
+            print(f"{lost}: {again}", flush=True)
         while any(seat.line is None for seat in self.seats):
             self._welcome_arriving()
             self.look()
@@ -117,14 +121,15 @@ class Hub:
 
     def _welcome(self, line: Line, messages: list[dict[str, Any]]) -> None:
         hello, *further = messages
+        about = About.read(hello.get("about"))
         seat = next((seat for seat in self.seats if seat.line is None), None)
-        if hello["say"] != "hello":
+        if hello["say"] != "hello" or about is None:
             line.close()
         elif seat is None:
             line.say(say="end", code=1, text=f"the run has its {self.place.nodes} nodes already", mistake=False)
             line.finish()
         else:
-            seat.line, seat.about, seat.gone = line, About(**hello["about"]), None
+            seat.line, seat.about, seat.gone = line, about, None
             line.say(say="welcome", node=seat.number, host=self.about.host)
             for message in further:
                 self._heard(seat, message)
@@ -150,6 +155,8 @@ class Hub:
         for seat in self.seats:
             if seat.line is not None:
                 seat.line.beat()
+        if all(seat.line is not None for seat in self.seats):
+            self._welcome_arriving()  # too many: told so at once
 
     def _heard(self, seat: Seat, message: dict[str, Any]) -> None:
         said = message["say"]

@@ -51,12 +51,12 @@ class Line:
         if lines:
             self._heard = time.monotonic()
         try:
-            messages = [json.loads(line) for line in lines]
-            for message in messages:
-                self.clock_ahead = min(self.clock_ahead, time.time() - message["at"])
+            messages = [_read(line) for line in lines]
         except (ValueError, TypeError, KeyError):  # whoever this is, it is no agent
             self.close()
             return []
+        for message in messages:
+            self.clock_ahead = min(self.clock_ahead, time.time() - message["at"])
         return [message for message in messages if message["say"] != "beat"]
 
     def finish(self, seconds: float = 2.0) -> None:
@@ -101,3 +101,8 @@ class Line:
                 self._out.clear()
                 return
             del self._out[:sent]
+
+
+def _read(line: bytes) -> dict[str, Any]:
+    message = json.loads(line)
+    return {**message, "at": float(message["at"]), "say": str(message["say"])}

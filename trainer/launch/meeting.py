@@ -77,6 +77,14 @@ class About:
         found.pop("git", None)
         return cls(socket.gethostname(), _fingerprint(run_dir), found)
 
+    @classmethod
+    def read(cls, said: Any) -> "About | None":
+        """What another node says of itself; None where it is no agent that speaks."""
+        try:
+            return cls(str(said["host"]), str(said["config"]), {str(n): str(v) for n, v in said["versions"].items()})
+        except (TypeError, KeyError, AttributeError):
+            return None
+
 
 def disagreement(nodes: list[About]) -> str | None:
     """What differs between nodes that must not, and on which; None where they agree."""

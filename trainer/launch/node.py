@@ -79,6 +79,9 @@ def _lead(job: Job, rendezvous: Rendezvous, listening: socket.socket, signals: S
 
 def _follow(job: Job, rendezvous: Rendezvous, signals: Signals) -> int:
     about = About.of(job.run_dir)
+    if job.config.elastic:
+        # now, and not while node 0 expects to hear of this one: it writes into the store
+        import torch.distributed  # noqa: F401
     spoke = Spoke(Line(connected(rendezvous, signals)), about, signals)
     begun = False
     try:
