@@ -58,7 +58,8 @@ class ElasticAttempt(Attempt):
         """Tell the servers, and the user; arrange for another start where one is left."""
         number, incarnation = ended.role.number, ended.role.incarnation
         assert incarnation is not None
-        self.store.set(f"leyden/worker/{number}/gone", str(incarnation))
+        if not self.broken():  # else the store may be gone, too
+            self.store.set(f"leyden/worker/{number}/gone", str(incarnation))
         most = self.job.config.topology.max_restarts
         again = incarnation < most and not self.signals.told and not self.broken()
         if again:

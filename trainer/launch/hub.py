@@ -67,13 +67,13 @@ class Hub:
         Raises:
             NoMeeting: not everybody came, they do not agree, or a signal came first.
         """
-        self._own_over = self._told_over = self._told_failing = False
         try:
             self._gather()
         except NoMeeting as error:
             self.conclude(error.code, str(error))
             raise
         self.begun = True
+        self._own_over = self._told_over = self._told_failing = False
         store = AgentStore(self.rendezvous.host)
         for seat in self.seats:
             seat.begin()
