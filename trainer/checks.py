@@ -75,7 +75,7 @@ def _devices(config: Config) -> Iterator[Problem]:
 def _launcher(config: Config) -> Iterator[Problem]:
     if config.topology.launcher == "local" and config.topology.nodes > 1 and config.processes > 1:
         text = "launcher=local starts workers on this machine only"
-        yield Problem("topology.nodes", text, config.topology.nodes, "topology.nodes=1")
+        yield Problem("topology.nodes", text, config.topology.nodes, "topology.launcher=node, or topology.nodes=1")
 
 
 def _precision(config: Config) -> Iterator[Problem]:

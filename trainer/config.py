@@ -63,7 +63,7 @@ class Device(Strict):
 class Topology(Strict):
     """The hardware there is, and what starts the workers on it."""
 
-    launcher: Literal["local"]
+    launcher: Literal["local", "node"]
     nodes: Count
     devices_per_node: Count
     device: Device

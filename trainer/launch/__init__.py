@@ -21,6 +21,8 @@ def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) ->
     """
     run_dir = run_dir.absolute()
     config = load(run_dir)
+    if config.topology.launcher == "node":
+        raise ValueError(f"this run is started on each of its hosts: leyden node --rendezvous HOST:PORT {run_dir}")
     # only a process of its own can be started again
     if config.processes == 1 and config.servers == 0 and config.topology.max_restarts == 0:
         from .worker import work_here

@@ -1,82 +1,94 @@
 """Leyden's agent: attempt after attempt at a run, in the command's own process."""
 
-import signal
 import sys
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from types import FrameType
 
 from ..checkpoint_names import saved
 from ..config import Config
-from ..signals import give_back, take_over
+from ..signals import give_back
 from ..summary import last_good_checkpoint, mark_failed, read_summary
-from .attempt import Attempt, Job
+from .attempt import Attempt, Ended, Job
 from .blame import Failure, blamed
+from .crew import Alone, Crew
 from .elastic import ElasticAttempt
-from .roles import Place
+from .signals_heard import Signals
 from .worker import EXIT_CODES, remove_unstarted
 
 
 def launch(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
-    """Start the processes of a run, again where one fails and restarts are left. Returns the exit code of `start`.
+    """Start the processes of a run on this machine. Returns the exit code of `start`.
 
     Raises:
         ValueError: a user's mistake that only building the parts could show; what `train` had written is removed.
     """
-    received: list[signal.Signals] = []
-
-    def note(number: int, frame: FrameType | None) -> None:
-        received.append(signal.Signals(number))
-
-    kept = take_over(note)
+    signals = Signals()
+    kept = signals.take_over()
     try:
-        return _attempts(Job(config, run_dir, verb, checkpoint), received)
+        return lead(Job(config, run_dir, verb, checkpoint), signals, Alone())
     finally:
         give_back(kept)
 
 
-def _attempts(job: Job, received: list[signal.Signals]) -> int:
+def lead(job: Job, signals: Signals, crew: Crew) -> int:
+    """Attempts at a run by all nodes together, while they fail and restarts are left. Returns the exit code.
+
+    Raises:
+        ValueError: a user's mistake that only building the parts could show; what `train` had written is removed.
+    """
     restarts = job.config.topology.max_restarts if job.verb != "eval" else 0
-    kind = ElasticAttempt if job.config.elastic else Attempt
-    first, before = job, _times(job.run_dir)
+    first, before, why = job, _times(job.run_dir), ""
     for number in count():
-        ended = kind(job, number, Place(), received).run()
-        failure = blamed(ended.exits) if ended.failed else _unfinished(job)
+        place, store = crew.begin(number, job, why)
+        ended = crew.gathered(attempt_of(job.config)(job, number, place, store, crew, signals).run())
+        failure = _failure(job, ended)
         if failure is None:
-            return EXIT_CODES.get(_status(job), 0)
+            code = EXIT_CODES.get(_status(job), 0)
+            crew.conclude(code)
+            return code
         if failure.users_mistake:
+            crew.conclude(2, failure.message, mistake=True)
             remove_unstarted(job.run_dir, job.verb)
             raise ValueError(failure.message)
-        if number == restarts or received:
-            return _failed(job, failure, received)
+        if number == restarts or signals.told:
+            code = signals.exit_code if signals.told else 1
+            _tell(job.run_dir, failure)
+            crew.conclude(code, str(failure))
+            return code
         job = replace(first, verb="resume", checkpoint=_restart_point(first, before))
         point = job.checkpoint or next(iter(saved(job.run_dir)), None)
-        start = point.name if point else "its beginning"
-        print(f"{failure}; restart {number + 1} of {restarts} from {start}", file=sys.stderr, flush=True)
+        why = f"{failure}; restart {number + 1} of {restarts} from {point.name if point else 'its beginning'}"
+        print(why, file=sys.stderr, flush=True)
     raise AssertionError("attempts are counted")
+
+
+def attempt_of(config: Config) -> type[Attempt]:
+    return ElasticAttempt if config.elastic else Attempt
+
+
+def _failure(job: Job, ended: Ended) -> Failure | None:
+    """What is to be said of an attempt that did not bring the run to its end."""
+    if ended.gone is not None:
+        return Failure("", -1, ended.gone)
+    nobody = job.config.elastic and not any(e.code == 0 for e in ended.exits if e.role.kind == "worker")
+    if ended.failed or nobody:
+        return blamed(ended.exits)
+    # elastic: one that came late, and died, may have been the last to write the summary
+    if job.config.elastic or _status(job) in EXIT_CODES:
+        return None
+    return Failure("", -1, "the workers ended before the training did")
 
 
 def _status(job: Job) -> str:
     return "done" if job.verb == "eval" else read_summary(job.run_dir).get("status", "")
 
 
-def _unfinished(job: Job) -> Failure | None:
-    """A run whose workers left in good order, but not at its end."""
-    # elastic: one that came late, and died, may have been the last to write the summary
-    if job.config.elastic or _status(job) in EXIT_CODES:
-        return None
-    return Failure("the run", -1, "its workers ended before the training did")
-
-
-def _failed(job: Job, failure: Failure, received: list[signal.Signals]) -> int:
+def _tell(run_dir: Path, failure: Failure) -> None:
     if failure.traceback:
         print(failure.traceback, file=sys.stderr)
-    print(f"{failure}\n{last_good_checkpoint(job.run_dir)}", file=sys.stderr)
-    mark_failed(job.run_dir, failure.message, failure.rank)
-    if received:
-        return 130 if received[0] is signal.SIGINT else 143
-    return 1
+    print(f"{failure}\n{last_good_checkpoint(run_dir)}", file=sys.stderr, flush=True)
+    mark_failed(run_dir, failure.message, failure.rank)
 
 
 def _times(run_dir: Path) -> dict[Path, int]:

@@ -1,19 +1,19 @@
 """One set of processes, from its start to its end."""
 
 import os
-import signal
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..config import Config
 from .child import AGENT
+from .peers import Peers
 from .processes import Exit, Process, inherited
 from .records import FAILURES, Records
 from .roles import TORCHRUN, Place, Role, environment_of, is_alone, servers_here, workers_here
-from .store import AgentStore
+from .signals_heard import Signals
+from .store import Store
 
 POLL_S = 0.05
 AFTER_A_FAILURE_S = 4
@@ -42,6 +42,8 @@ class Ended:
 
     failed: bool
     exits: Sequence[Exit]
+    gone: str | None = None
+    """A node whose agent vanished."""
 
 
 class Attempt:
@@ -49,30 +51,35 @@ class Attempt:
 
     Args:
         number: attempts before this one.
-        received: signals that the agent was sent, passed on to workers as they come in.
+        store: where the processes of all nodes meet.
+        signals: passed on to workers as they come in.
     """
 
-    def __init__(self, job: Job, number: int, place: Place, received: Sequence[signal.Signals]):
+    def __init__(self, job: Job, number: int, place: Place, store: Store, peers: Peers, signals: Signals):
         self.job = job
         self.number = number
         self.place = place
-        self.received = received
+        self.store = store
+        self.peers = peers
+        self.signals = signals
         self.records = Records()
-        self.store = AgentStore()
         self.workers: list[Process] = []
         self.servers: list[Process] = []
-        self._run_id = uuid.uuid4().hex
 
     def run(self) -> Ended:
-        """Start, watch, end. Nothing of it is left afterwards."""
+        """Start, watch, end. Nothing of it is left on this node afterwards."""
         try:
             self.start()
-            self._watch(self.over)
-            failed = self.failed()
+            self._watch(lambda: self.broken() or not self.going_on())
+            if not self.broken():
+                self.peers.say_over()
+                self._watch(lambda: self.broken() or self.peers.over())
+            failed = self.broken()
             if failed:
+                self.peers.say_failing()
                 self._watch(lambda: not self.working(), AFTER_A_FAILURE_S)
             else:
-                self._watch(lambda: all(server.look() for server in self.servers), _SERVERS_LEAVE_S)
+                self._watch(lambda: all(server.exit for server in self.servers), _SERVERS_LEAVE_S)
         finally:
             exits = self._end()
         return Ended(failed, exits)
@@ -86,17 +93,21 @@ class Attempt:
         if not is_alone(self.job.config):
             self.store.open()
 
-    def over(self) -> bool:
-        """Whether there is nothing more to wait for."""
-        return self.failed() or not self.working()
+    def broken(self) -> bool:
+        """Whether the attempt has failed, here or elsewhere."""
+        return self.failed() or self.peers.failing()
 
     def failed(self) -> bool:
-        """Whether the run cannot go on: not where it has gone on to its end already."""
-        done = all(worker.exit is not None and worker.exit.code == 0 for worker in self.workers)
+        """Whether it has failed here: not by a server that dies when all workers have come to their end."""
+        done = self.peers.over() and all(worker.exit is not None and not worker.exit.code for worker in self.workers)
         return not done and any(ended.code for ended in self.exits())
 
     def working(self) -> bool:
         return any(worker.exit is None for worker in self.workers)
+
+    def going_on(self) -> bool:
+        """Whether a worker runs, or will run again."""
+        return self.working()
 
     def process(self, role: Role) -> Process:
         """Start a process of this attempt."""
@@ -111,8 +122,9 @@ class Attempt:
         shared |= {"MASTER_ADDR": self.store.host, "MASTER_PORT": str(self.store.port)}
         if role.incarnation is not None:
             return shared
-        elastic = {"RUN_ID": self._run_id, "USE_AGENT_STORE": "True", "RESTART_COUNT": str(self.number)}
-        return {**shared, **{f"TORCHELASTIC_{name}": value for name, value in elastic.items()}}
+        run_id = f"{self.job.run_dir.name}-{self.store.port}-{self.number}"
+        torchrun = {"RUN_ID": run_id, "USE_AGENT_STORE": "True", "RESTART_COUNT": str(self.number)}
+        return {**shared, **{f"TORCHELASTIC_{name}": value for name, value in torchrun.items()}}
 
     def _watch(self, happened: Callable[[], bool], seconds: float | None = None) -> None:
         """Look after the processes until something has happened, or time is up."""
@@ -125,13 +137,14 @@ class Attempt:
 
     def look(self) -> None:
         """See who has ended, pass signals on."""
+        self.peers.look()
         for process in (*self.workers, *self.servers):
             process.look()
-        if signal.SIGINT in self.received[1:]:  # the user is in a hurry
+        if self.signals.hurried:
             for process in (*self.workers, *self.servers):
                 process.kill()
         for worker in self.workers:
-            worker.tell(self.received)
+            worker.tell(self.signals.told)
 
     def exits(self) -> list[Exit]:
         return [process.exit for process in (*self.workers, *self.servers) if process.exit is not None]

@@ -22,6 +22,8 @@ class Place:
 
     node: int = 0
     nodes: int = 1
+    interface: str | None = None
+    """The network interface on which its workers reach the others."""
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,15 @@ def servers_here(config: Config, place: Place) -> list[Role]:
 def environment_of(role: Role, config: Config, place: Place) -> dict[str, str]:
     """What makes a process the one that its role says, apart from where it meets the others.
 
-    What the user has set in the agent's environment goes before OMP_NUM_THREADS.
+    What the user has set in the agent's environment goes before OMP_NUM_THREADS and GLOO_SOCKET_IFNAME.
     """
     return {name: str(value) for name, value in _settings(role, config, place)}
 
 
 def _settings(role: Role, config: Config, place: Place) -> Iterator[tuple[str, object]]:
     yield "OMP_NUM_THREADS", threads_per_worker(config.topology)
+    if place.interface is not None:
+        yield "GLOO_SOCKET_IFNAME", place.interface
     if role.kind == "server":
         yield from (("LEYDEN_SERVER", role.number), ("LEYDEN_SERVERS", config.servers))
     elif role.incarnation is not None:
