@@ -87,7 +87,8 @@ def _dispatch(parsed: argparse.Namespace) -> int:
         return _print(f"leyden {version('leyden')}")
     if (parsed.resolve or parsed.package) and not parsed.cfg:
         raise refuse("--resolve" if parsed.resolve else "--package", "goes with --cfg only", remedy="--cfg job")
-    verbs = {"train": _train, "eval": _eval, "resume": _resume, "view": _view, "schema": _schema}
+    verbs = {"train": _train, "eval": _eval, "resume": _resume, "view": _view, "schema": _schema,
+             "topology": _topology}  # fmt: skip
     return verbs[parsed.verb](parsed)
 
 
@@ -232,3 +233,14 @@ def _schema(parsed: argparse.Namespace) -> int:
     from .editor_schema import editor_schema
 
     return _print(json.dumps(editor_schema(parsed.words[0] if parsed.words else None), indent=2))
+
+
+def _topology(parsed: argparse.Namespace) -> int:
+    from .discovery.as_yaml import as_topology
+    from .discovery.machine import discovered
+
+    if parsed.words:
+        raise refuse("topology", "prints the machine that it runs on, and takes no words", " ".join(parsed.words),
+                     f"leyden topology={parsed.words[0]} to train on a topology")  # fmt: skip
+    print(as_topology(discovered()), end="")
+    return 0

@@ -6,15 +6,11 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-Count = Annotated[int, Field(ge=1)]
+from .hardware import Device, Fabric, Host, Links, Slurm
+from .strict import Count, Strict
+
 Limit = Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0.0, le=1.0)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
-
-
-class Strict(BaseModel):
-    """Every key is known, every value has the declared type."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Target(BaseModel):
@@ -56,17 +52,19 @@ class Schedule(Target):
     monitor: str | None
 
 
-class Device(Strict):
-    kind: Literal["auto", "cpu", "cuda"]
-
-
 class Topology(Strict):
     """The hardware there is, and what starts the workers on it."""
 
-    launcher: Literal["local"]
+    launcher: Literal["local", "node", "slurm"]
     nodes: Count
     devices_per_node: Count
+    max_restarts: Annotated[int, Field(ge=0)]
+    server_placement: Literal["one_a_node", "first_node"]
     device: Device
+    links: Links
+    fabric: Fabric
+    host: Host
+    slurm: Slurm
 
     @property
     def workers(self) -> int:
@@ -113,7 +111,7 @@ class Config(Strict):
     callbacks: dict[str, Target | None]
     logger: dict[str, Target | None]
     trainer: Trainer
-    python_path: list[str] = []
+    python_path: list[str] = Field(default_factory=list)
     """Folders appended to sys.path in every worker: where the command was given, and --config-dir."""
 
 

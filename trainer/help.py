@@ -10,6 +10,7 @@ VERBS = {
     "resume": "RUN [key=value ...]: go on with a run in its own folder",
     "view": "[DIR] [--port N]: TensorBoard on DIR (outputs/), on this machine only",
     "schema": "[GROUP]: JSON Schema of the config, for editors",
+    "topology": "print this machine as a file for a folder topology/ of your own",
 }
 
 FLAGS = {
