@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import yaml
@@ -15,7 +15,16 @@ _COMMENT_COLUMN = 32
 
 def as_topology(machine: Machine) -> str:
     """YAML that composes as it stands: leyden --config-dir FOLDER topology=NAME, from FOLDER/topology/NAME.yaml."""
-    return "\n".join([*_head(machine), *_device(machine), *_links(machine), *_fabric(machine), *_host(machine)]) + "\n"
+    sections = {"device": _device, "links": _links, "fabric": _fabric, "host": _host}
+    body = [line for name, section in sections.items() for line in _section(name, section(machine))]
+    return "\n".join([*_head(machine), *body]) + "\n"
+
+
+def _section(name: str, lines: Iterable[str]) -> list[str]:
+    """A key and what is below it. A key with nothing but comments below it would be null in YAML."""
+    below = list(lines)
+    known = any(not line.lstrip().startswith("#") for line in below)
+    return [f"{name}:" if known else f"# {name}:", *below] if below else []
 
 
 def _line(key: str, value: Any, comment: str = "", depth: int = 0) -> str:
@@ -44,7 +53,6 @@ def _devices(machine: Machine) -> int:
 
 
 def _device(machine: Machine) -> Iterator[str]:
-    yield "device:"
     found = machine.gpus.found
     if machine.gpus.failure:
         yield f"  # nvidia-smi is there, and says: {machine.gpus.failure}"
@@ -81,16 +89,18 @@ def _links(machine: Machine) -> Iterator[str]:
         return
     generation = min((gpu.pcie_generation or 0 for gpu in machine.gpus.found), default=0)
     kind = "nvlink" if machine.gpus.nvlink else f"pcie{generation}" if 2 <= generation <= 6 else None
-    yield "links:"
-    yield "  # in_node: kind, gb_s and latency_us are not known" if kind is None else "  in_node:"
-    if kind is not None:
+    if kind is None:
+        yield "  # in_node: what joins the devices is not known"
+    else:
+        yield "  in_node:"
         yield _line("kind", kind, depth=2)
         yield "    # gb_s, latency_us: to be measured"
 
 
 def _fabric(machine: Machine) -> Iterator[str]:
     rails, meeting = machine.rails, machine.interface
-    yield "fabric:" if rails or meeting else "# fabric: no adapter and no network interface that is up"
+    if not rails and not meeting:
+        yield "  # no adapter is active, and no network interface is up"
     if rails:
         yield from _rdma(machine, rails)
     elif meeting:
@@ -141,7 +151,6 @@ def _why(machine: Machine) -> str:
 
 
 def _host(machine: Machine) -> Iterator[str]:
-    yield "host:"
     cores = set(machine.processors.cores_of_socket)
     if cores:
         yield _line("sockets", machine.processors.sockets, depth=1)

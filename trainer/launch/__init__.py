@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from ..config import load
+from ..environment import apply
 
 
 def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) -> int:
@@ -21,6 +22,8 @@ def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) ->
     """
     run_dir = run_dir.absolute()
     config = load(run_dir)
+    if config.topology.workers > 1:
+        apply(config, run_dir if verb != "eval" else None)
     if config.topology.workers == 1:
         from .worker import work_here
 

@@ -10,6 +10,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
+from ..binding import bind
 from ..config import Config, load
 from ..log import close_log, open_log
 from ..signals import StopRequest, give_back
@@ -97,7 +98,9 @@ def main() -> None:
     failures = Path(os.environ[FAILURES])
     (failures / f"{rank}.pid").write_text(str(os.getpid()))
     try:
-        _work(load(run_dir), run_dir, verb, Path(checkpoint) if checkpoint else None, stop_request)
+        config = load(run_dir)
+        bind(config, int(os.environ["LOCAL_RANK"]))
+        _work(config, run_dir, verb, Path(checkpoint) if checkpoint else None, stop_request)
         _leave()
     except Exception as error:
         _record_failure(failures / f"{rank}.json", error)
