@@ -53,7 +53,8 @@ def sockets(threads: Sequence[Sequence[int]], cores_each: int, numa_nodes: Seque
     lists = numa_nodes or [",".join(map(str, numbers)) for numbers in threads]
     files |= {f"sys/devices/system/node/node{node}/cpulist": f"{listed}\n" for node, listed in enumerate(lists)}
     # Neighbours of the folders that are read, as the kernel has them.
-    return files | {"sys/devices/system/cpu/online": "0\n", "sys/devices/system/cpu/cpufreq/boost": "1\n"}
+    online = ",".join(str(number) for numbers in threads for number in numbers)
+    return files | {"sys/devices/system/cpu/online": f"{online}\n", "sys/devices/system/cpu/cpufreq/boost": "1\n"}
 
 
 def host(name: str, memory_kib: int) -> Files:

@@ -29,7 +29,7 @@ def _section(name: str, lines: Iterable[str]) -> list[str]:
 
 def _line(key: str, value: Any, comment: str = "", depth: int = 0) -> str:
     text = f"{'  ' * depth}{key}: {_spelled(value)}"
-    return f"{text:<{_COMMENT_COLUMN}}# {comment}" if comment else text
+    return f"{text:<{_COMMENT_COLUMN - 2}}  # {comment}" if comment else text
 
 
 def _spelled(value: Any) -> str:
@@ -37,7 +37,7 @@ def _spelled(value: Any) -> str:
         return f"[{', '.join(map(_spelled, value))}]"
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w.-]*", value) and yaml.safe_load(value) == value:
         return value
-    return json.dumps(value)
+    return f"{value:g}" if isinstance(value, float) else json.dumps(value)
 
 
 def _head(machine: Machine) -> Iterator[str]:
