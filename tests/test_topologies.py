@@ -9,6 +9,7 @@ import yaml
 from machines import topology_config
 
 from leyden.trainer import cli
+from leyden.trainer.compose import Composer
 from leyden.trainer.config import Topology
 from leyden.trainer.topology import gpu_count
 
@@ -49,6 +50,11 @@ def test_every_figure_has_a_source_on_its_line(file: Path) -> None:
         value, _, comment = line.partition("#")
         if re.search(r":.*\d", value) and not value.strip().startswith(exempt):
             assert re.search(SOURCES, comment), line
+
+
+@pytest.mark.parametrize("name", ["local", "cpu"])
+def test_topologies_of_this_machine_run_on_it(name: str) -> None:
+    assert Composer().run([f"topology={name}"]).config.topology.workers == 1
 
 
 def test_totals_are_the_published_ones() -> None:
