@@ -4,10 +4,13 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
 from machines import (
+    Built,
     build,
     cloud_like,
     dgx_like,
@@ -28,6 +31,7 @@ from leyden.trainer.discovery.processors import processors, socket_of_numa_node
 FIRST, SECOND = {0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 6, 7, 12, 13, 14, 15}
 
 
+@cache
 def dgx() -> Topology:
     return topology_config("topology=dgx_h100").topology
 
@@ -38,8 +42,7 @@ def test_every_worker_gets_the_whole_socket_of_its_device(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("machine", [cloud_like, nothing_known], ids=lambda machine: machine.__name__)
-def test_one_socket_or_an_unknown_layout_binds_nobody(machine: object, tmp_path: Path) -> None:
-    assert callable(machine)
+def test_one_socket_or_an_unknown_layout_binds_nobody(machine: Callable[[Path], Built], tmp_path: Path) -> None:
     root = machine(tmp_path).root
     assert [cores_of_device(dgx(), device, processors(root)) for device in range(8)] == [set()] * 8
     assert described(dgx(), {}, root) == []

@@ -124,11 +124,17 @@ def _rdma(machine: Machine, rails: list[Port]) -> Iterator[str]:
         yield _line("rate_gbit_s", rails[0].rate_gbit_s, rails[0].rate_name, 1)
     yield _line("rails", len(rails), depth=1)
     yield _line("adapters", [_adapter(machine, port) for port in rails], depth=1)
+    yield from _gid_index(rails)
+
+
+def _gid_index(rails: list[Port]) -> Iterator[str]:
     indices = {port.gid_index for port in rails}
-    if rails[0].kind == "roce" and indices != {None}:
-        same = len(indices) == 1
-        shown = ", ".join(f"{port.adapter}: {port.gid_index}" for port in rails)
-        yield _line("gid_index", *indices, "RoCE v2 over IPv4", 1) if same else f"  # gid_index differs: {shown}"
+    if rails[0].kind != "roce" or indices == {None}:
+        return
+    if len(indices) == 1:
+        yield _line("gid_index", rails[0].gid_index, "RoCE v2 over IPv4", 1)
+    else:
+        yield f"  # gid_index differs: {', '.join(f'{port.adapter}: {port.gid_index}' for port in rails)}"
 
 
 def _adapter(machine: Machine, port: Port) -> str:
