@@ -39,7 +39,8 @@ def physical_device(
     """Which of a node's devices a worker computes on, among all that the node has.
 
     CUDA counts the visible devices anew: with CUDA_VISIBLE_DEVICES=6,7 the first worker has device 6. A list may name
-    them by UUID too. None where the list cannot be followed.
+    them by UUID too. None where the list cannot be followed. CUDA's numbers are nvidia-smi's where the devices are all
+    alike, or CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
     visible = environment.get("CUDA_VISIBLE_DEVICES")
     if visible is None or device_kind(topology) == "cpu":

@@ -91,26 +91,23 @@ def lines(decided: Sequence[Setting], given: Mapping[str, str]) -> list[str]:
 
 def not_on_this_machine(decided: Sequence[Setting], root: Path = Path("/")) -> Iterator[Problem]:
     """The interface and the adapters of the topology that this machine does not have, where they would be used."""
-    for setting in decided:
-        if setting.given is not None:
-            continue
-        if setting.name == "GLOO_SOCKET_IFNAME":
-            yield from _interface_problem(setting.value, root)
-        elif setting.name == "NCCL_IB_HCA":
-            yield from _adapter_problems(setting.value.removeprefix("=").split(","), root)
+    used = {setting.name: setting.value.removeprefix("=") for setting in decided if setting.given is None}
+    meeting = [name for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if name in used]
+    if meeting:
+        yield from _interface_problem(used[meeting[0]], meeting, root)
+    if "NCCL_IB_HCA" in used:
+        yield from _adapter_problems(used["NCCL_IB_HCA"].split(","), root)
 
 
-def _interface_problem(name: str, root: Path) -> Iterator[Problem]:
+def _interface_problem(name: str, variables: Sequence[str], root: Path) -> Iterator[Problem]:
     there = {interface.name: interface.state for interface in interfaces(root)}
     if there.get(name) in _UP:
         return
     usable = [other for other, state in there.items() if state in _UP]
     text = f"this machine's network interface {name} is {there[name]}" if name in there else "no such network interface"
     close = nearest(name, [other for other in usable if other != "lo"]) or (usable or ["null"])[-1]
-    yield Problem(
-        "topology.fabric.interface", f"{text}; up are {listed(usable) or 'none'}", name,
-        f"topology.fabric.interface={close}, or null: NCCL and Gloo choose",
-    )  # fmt: skip
+    remedy = f"topology.fabric.interface={close}, or {' and '.join(variables)} in the environment"
+    yield Problem("topology.fabric.interface", f"{text}; up are {listed(usable) or 'none'}", name, remedy)
 
 
 def _adapter_problems(names: Sequence[str], root: Path) -> Iterator[Problem]:
@@ -139,9 +136,11 @@ def apply(config: Config, run_dir: Path | None, node: int = 0) -> None:
     decided = settings(config.topology, device_kind(config.topology), given)
     raise_all(not_on_this_machine(decided))
     os.environ.update({setting.name: setting.value for setting in decided if setting.given is None})
-    said = lines(decided, given)
-    if not said or node != 0:
+    if node != 0:
         return
-    print("\n".join(f"environment: {line}" for line in said), flush=True)
-    if run_dir is not None:
-        write_whole(run_dir / FILE, "\n".join([*said, *described(config.topology, given)]) + "\n")
+    said = lines(decided, given)
+    for line in said:
+        print(f"environment: {line}", flush=True)
+    saved = [*said, *described(config.topology, given)]
+    if saved and run_dir is not None:
+        write_whole(run_dir / FILE, "\n".join(saved) + "\n")

@@ -42,7 +42,7 @@ def gpus(root: Path = Path("/"), nvidia_smi: str = "nvidia-smi") -> Gpus:
         return Gpus()
     except (subprocess.SubprocessError, OSError) as error:
         said = (getattr(error, "stdout", None) or str(error)).strip().splitlines()
-        return Gpus(failure=said[0] if said else type(error).__name__)
+        return Gpus(failure=said[0][:80] if said else type(error).__name__)
     return Gpus(found, nvlink)
 
 
