@@ -58,13 +58,14 @@ class Topology(Strict):
     launcher: Literal["local", "node", "slurm"]
     nodes: Count
     devices_per_node: Count
-    max_restarts: Annotated[int, Field(ge=0)]
-    server_placement: Literal["one_a_node", "first_node"]
     device: Device
-    links: Links
-    fabric: Fabric
-    host: Host
-    slurm: Slurm
+    # Runs that were frozen before there were these keys do not have them.
+    max_restarts: Annotated[int, Field(ge=0)] = 0
+    server_placement: Literal["one_a_node", "first_node"] = "one_a_node"
+    links: Links = Links()
+    fabric: Fabric = Fabric()
+    host: Host = Host()
+    slurm: Slurm = Slurm()
 
     @property
     def workers(self) -> int:

@@ -1,4 +1,7 @@
-"""The schema of the hardware in a topology: devices, links, fabric, hosts, and the keys of Slurm. Null: not known."""
+"""The schema of the hardware in a topology: devices, links, fabric, hosts, and the keys of Slurm.
+
+None is what is not known, and what a run that was frozen before there was a key says of it.
+"""
 
 from typing import Annotated, Literal
 
@@ -14,69 +17,69 @@ LinkKind = Literal["pcie2", "pcie3", "pcie4", "pcie5", "pcie6", "nvlink", "qpi",
 class PeakTflops(Strict):
     """Dense arithmetic that a device could do at best, 10^12 operations a second."""
 
-    fp32: Positive | None
-    tf32: Positive | None
-    fp16: Positive | None
-    bf16: Positive | None
+    fp32: Positive | None = None
+    tf32: Positive | None = None
+    fp16: Positive | None = None
+    bf16: Positive | None = None
 
 
 class Device(Strict):
     """What one worker computes on."""
 
     kind: Literal["auto", "cpu", "cuda"]
-    name: str | None
-    peak_tflops: PeakTflops
-    memory_gb: Positive | None
-    memory_gb_s: Positive | None
-    sockets: list[Index] | None
+    name: str | None = None
+    peak_tflops: PeakTflops = PeakTflops()
+    memory_gb: Positive | None = None
+    memory_gb_s: Positive | None = None
+    sockets: list[Index] | None = None
     """Socket of each device of a node, in the order of the devices."""
 
 
 class Link(Strict):
     """What two devices send each other data through."""
 
-    kind: LinkKind | None
-    gb_s: Positive | None
-    latency_us: Positive | None
+    kind: LinkKind | None = None
+    gb_s: Positive | None = None
+    latency_us: Positive | None = None
 
 
 class Links(Strict):
-    in_node: Link
-    across_sockets: Link
+    in_node: Link = Link()
+    across_sockets: Link = Link()
 
 
 class Fabric(Strict):
     """The network between nodes."""
 
-    kind: Literal["infiniband", "roce", "ethernet"] | None
-    rate_gbit_s: Positive | None
-    rails: Count | None
-    gb_s: Positive | None
-    latency_us: Positive | None
-    adapters: list[Annotated[str, Field(pattern=r"^[\w.-]+(:\d+)?$")]]
-    interface: Annotated[str, Field(pattern=r"^[^\s,/^=]{1,15}$")] | None
-    gid_index: Index | None
-    gpudirect: Literal["LOC", "PIX", "PXB", "PHB", "SYS"] | None
-    timeout: Annotated[int, Field(ge=1, le=22)] | None
-    retry_count: Annotated[int, Field(ge=0, le=7)] | None
-    mtu: Count | None
+    kind: Literal["infiniband", "roce", "ethernet"] | None = None
+    rate_gbit_s: Positive | None = None
+    rails: Count | None = None
+    gb_s: Positive | None = None
+    latency_us: Positive | None = None
+    adapters: list[Annotated[str, Field(pattern=r"^[\w.-]+(:\d+)?$")]] = Field(default_factory=list)
+    interface: Annotated[str, Field(pattern=r"^[^\s,/^=]{1,15}$")] | None = None
+    gid_index: Index | None = None
+    gpudirect: Literal["LOC", "PIX", "PXB", "PHB", "SYS"] | None = None
+    timeout: Annotated[int, Field(ge=1, le=22)] | None = None
+    retry_count: Annotated[int, Field(ge=0, le=7)] | None = None
+    mtu: Count | None = None
 
 
 class Host(Strict):
-    sockets: Count | None
-    cores_per_socket: Count | None
-    memory_gb: Positive | None
+    sockets: Count | None = None
+    cores_per_socket: Count | None = None
+    memory_gb: Positive | None = None
 
 
 class Slurm(Strict):
     """What a job asks of Slurm."""
 
-    partition: str | None
-    account: str | None
-    qos: str | None
-    constraint: str | None
-    time_min: Count | None
-    gres: str | None
-    exclude: str | None
-    setup: list[str]
-    sbatch: list[str]
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    time_min: Count | None = None
+    gres: str | None = None
+    exclude: str | None = None
+    setup: list[str] = Field(default_factory=list)
+    sbatch: list[str] = Field(default_factory=list)
