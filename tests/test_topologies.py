@@ -112,7 +112,7 @@ NO_GPU = pytest.mark.skipif(gpu_count() > 0, reason="there is a GPU")
     [
         ("topology=minwa strategy=ddp batch_size=144",
          ["topology.launcher = slurm", "conf/topology/minwa.yaml:3", "topology.launcher=local topology.nodes=1"]),
-        ("topology=cots3 strategy=ddp batch_size=12", ["topology.launcher = node", "no such launcher"]),
+        pytest.param("topology=cots3 strategy=ddp batch_size=12", ["topology.device.kind = cuda"], marks=NO_GPU),
         ("topology=minwa topology.launcher=local", ["topology.nodes = 36", "topology.nodes=1"]),
         pytest.param("topology=dgx_h100 strategy=ddp", ["topology.device.kind = cuda", "topology.device.kind=cpu"],
                      marks=NO_GPU),

@@ -6,7 +6,6 @@ container carries a checksum of every entry, which is verified before anything o
 """
 
 import os
-import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -15,14 +14,14 @@ import torch
 from torchmetrics import Metric
 
 from . import random_state, shards
+from .checkpoint_names import LAST, folder, path_in, path_of, saved
+from .checkpoint_names import step_of as step_of  # callers know checkpoints by this module
 from .log import log
 from .shards import Shard, Shards
 from .state import RunState
 from .whole_file import whole_file
 
 FORMAT = 1
-LAST = "last.ckpt"
-_NAME = re.compile(r"step=(\d+)\.ckpt")
 
 
 class DamagedCheckpoint(ValueError):
@@ -31,10 +30,6 @@ class DamagedCheckpoint(ValueError):
 
 class NotFinite(FloatingPointError):
     """Weights or losses that are NaN or infinite."""
-
-
-def folder(run_dir: Path) -> Path:
-    return run_dir / "checkpoints"
 
 
 def collect(state: RunState) -> dict[str, Any]:
@@ -203,27 +198,6 @@ def _flush_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def path_of(run_dir: Path, step: int) -> Path:
-    """The checkpoint of an optimizer step."""
-    return path_in(folder(run_dir), step)
-
-
-def path_in(checkpoints: Path, step: int) -> Path:
-    return checkpoints / f"step={step:08d}.ckpt"
-
-
-def step_of(path: Path) -> int:
-    """The optimizer step in a checkpoint's name; -1 for another name."""
-    match = _NAME.fullmatch(path.name)
-    return int(match[1]) if match else -1
-
-
-def saved(run_dir: Path) -> list[Path]:
-    """The run's checkpoints, newest first."""
-    found = [p for p in folder(run_dir).glob("step=*.ckpt") if step_of(p) >= 0]
-    return sorted(found, key=step_of, reverse=True)
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -58,18 +58,18 @@ def _global_batch(config: Config) -> Iterator[Problem]:
 
 
 def _runs_here(config: Config) -> bool:
-    """Whether the workers run on the machine that judges the config: a login node has no GPU to be counted."""
-    return config.topology.launcher == "local"
+    """Whether workers run on the machine that judges the config: Slurm's login node has no GPU to be counted."""
+    return config.topology.launcher != "slurm"
 
 
 def _launcher(config: Config) -> Iterator[Problem]:
     topology = config.topology
-    if not _runs_here(config):
-        text = "no such launcher is here yet; local is, which starts workers on this machine"
+    if topology.launcher == "slurm":
+        text = "no such launcher is here yet; local and node are"
         yield Problem("topology.launcher", text, topology.launcher, "topology.launcher=local topology.nodes=1")
-    elif topology.nodes > 1:
+    elif topology.launcher == "local" and topology.nodes > 1:
         text = "launcher=local starts workers on this machine only"
-        yield Problem("topology.nodes", text, topology.nodes, "topology.nodes=1")
+        yield Problem("topology.nodes", text, topology.nodes, "topology.launcher=node, or topology.nodes=1")
 
 
 def _hardware(config: Config) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -58,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config-dir", "-cd")
     parser.add_argument("--config-name", "-cn")
     parser.add_argument("--port", type=int)
+    parser.add_argument("--rendezvous")
+    parser.add_argument("--eval", action="store_true")
+    parser.add_argument("--wait", type=float, default=300.0)
     return parser
 
 
@@ -88,7 +91,7 @@ def _dispatch(parsed: argparse.Namespace) -> int:
     if (parsed.resolve or parsed.package) and not parsed.cfg:
         raise refuse("--resolve" if parsed.resolve else "--package", "goes with --cfg only", remedy="--cfg job")
     verbs = {"train": _train, "eval": _eval, "resume": _resume, "view": _view, "schema": _schema,
-             "topology": _topology}  # fmt: skip
+             "topology": _topology, "node": _node}  # fmt: skip
     return verbs[parsed.verb](parsed)
 
 
@@ -126,6 +129,8 @@ def _start_new(composer: Any, overrides: list[str]) -> int:
         freeze(folder, composer.frozen_in(run, folder))
         composer.write_dot_hydra(run, folder)
         _announce(run, overrides, folder)
+        if run.config.topology.launcher == "node":
+            return _print_node_command(run.config, folder)
         return _started(folder, "train", None)
     except ConfigError:
         claim.release()
@@ -135,12 +140,25 @@ def _start_new(composer: Any, overrides: list[str]) -> int:
 def _started(folder: Path, verb: str, checkpoint: Path | None) -> int:
     from .launch import start
 
+    return _told_as_mistake(verb, lambda: start(folder, verb, checkpoint))
+
+
+def _told_as_mistake(verb: str, run: Callable[[], int]) -> int:
+    """What `run` returns; what only building the parts could show becomes one message."""
     try:
-        return start(folder, verb, checkpoint)
+        return run()
     except ConfigError:
         raise
     except ValueError as error:
         raise refuse(f"leyden {verb}", str(error)) from error
+
+
+def _print_node_command(config: Any, named: Path, flag: str = "") -> int:
+    from .origin import shown
+
+    nodes = config.topology.nodes
+    print(f"on each of the {nodes} hosts, HOST being one of them and the same for all:")
+    return _print(f"  leyden node {flag}--rendezvous HOST:29400 {shown(named)}")
 
 
 def _announce(run: "Run", overrides: list[str], folder: Path) -> None:
@@ -200,7 +218,9 @@ def _eval(parsed: argparse.Namespace) -> int:
     if overrides:
         raise refuse(overrides[0], "a run is evaluated as it was trained, without overrides",
                      remedy=f"leyden init_from={named} trainer.max_epochs=... for another one")  # fmt: skip
-    run.judged()
+    config = run.judged()
+    if config.topology.launcher == "node":
+        return _print_node_command(config, run.checkpoint or run.folder, "--eval ")
     return _started(run.folder, "eval", run.checkpoint)
 
 
@@ -211,9 +231,31 @@ def _resume(parsed: argparse.Namespace) -> int:
     changes = read_changes(overrides, parsed.config_dir)
     run = opened(named, changes.given)
     change(run, changes)
-    run.judged()
+    config = run.judged()
     write_changes(run, changes)
+    if config.topology.launcher == "node":
+        return _print_node_command(config, run.checkpoint or run.folder)
     return _started(run.folder, "resume", run.checkpoint)
+
+
+def _node(parsed: argparse.Namespace) -> int:
+    from .launch.meeting import Rendezvous
+    from .rerun import opened
+
+    named, overrides = _named_run(parsed)
+    if overrides:
+        remedy = f"leyden resume {named} {overrides[0]}, and then the command that it prints"
+        raise refuse(overrides[0], "every node obeys the run as it was frozen, without overrides", remedy=remedy)
+    rendezvous = Rendezvous.parsed(parsed.rendezvous, parsed.wait)
+    run = opened(named)
+    config = run.judged()
+    if config.topology.launcher != "node":
+        text = "this run starts its workers itself, on one machine"
+        raise refuse("topology.launcher", text, config.topology.launcher, f"leyden resume {named}")
+    from .launch.node import launch
+
+    verb = "eval" if parsed.eval else "resume"
+    return _told_as_mistake("node", lambda: launch(config, run.folder, verb, run.checkpoint, rendezvous))
 
 
 def _view(parsed: argparse.Namespace) -> int:

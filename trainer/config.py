@@ -115,6 +115,28 @@ class Config(Strict):
     python_path: list[str] = Field(default_factory=list)
     """Folders appended to sys.path in every worker: where the command was given, and --config-dir."""
 
+    @property
+    def processes(self) -> int:
+        """Worker processes to start: one where the strategy acts all workers in it."""
+        return 1 if self._simulated else self.topology.workers
+
+    @property
+    def servers(self) -> int:
+        """Processes beside the workers that hold parameters."""
+        arguments = self.strategy.arguments
+        if self._simulated or arguments.get("form", "server") != "server":
+            return 0
+        return int(arguments.get("servers", 0))
+
+    @property
+    def elastic(self) -> bool:
+        """Whether workers come and go while the servers stay."""
+        return self.servers > 0 and bool(self.strategy.arguments.get("elastic"))
+
+    @property
+    def _simulated(self) -> bool:
+        return bool(self.strategy.arguments.get("simulate"))
+
 
 def frozen_values(run_dir: Path) -> dict[str, Any]:
     """The run's config as plain values: the frozen one, then what each `leyden resume` changed, in order."""

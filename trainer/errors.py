@@ -61,6 +61,10 @@ class ConfigError(ValueError):
         return "\n".join(lines)
 
 
+class CannotStart(ValueError):
+    """A user's mistake that showed only when the parts were built. Nothing was trained."""
+
+
 def refuse(key: str, text: str, value: Any = ..., remedy: str = "", where: str = "") -> ConfigError:
     """An error of one problem."""
     return ConfigError(Problem(key, text, value, remedy, where))

@@ -1,6 +1,5 @@
 """What a run tells at its start and end: lines, the final table, summary.json."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ from . import checkpoint
 from .log import log
 from .origin import shown
 from .state import RunState
+from .summary import write_summary
 from .timing import StepTimes
 from .versions import versions
-from .whole_file import whole_file
 
 
 def announce(state: RunState) -> None:
@@ -37,18 +36,6 @@ def announce(state: RunState) -> None:
         kind = "over all workers" if config.trainer.sync_batchnorm else "of each worker's own share"
         if any("BatchNorm" in type(module).__name__ for module in state.task.modules()):
             log.info("batch normalization: statistics %s (trainer.sync_batchnorm)", kind)
-
-
-def write_summary(run_dir: Path, summary: dict[str, Any]) -> None:
-    """summary.json, whole at any time."""
-    with whole_file(run_dir / "summary.json") as file:
-        json.dump(summary, file, indent=2)
-        file.write("\n")
-
-
-def read_summary(run_dir: Path) -> dict[str, Any]:
-    path = run_dir / "summary.json"
-    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def summarize(state: RunState, status: str, communication: dict[str, float]) -> dict[str, Any]:
@@ -152,18 +139,3 @@ def _print_table(state: RunState, summary: dict[str, Any]) -> None:
     log.info("next:  leyden view %s    # TensorBoard", name)
     verb = "eval" if summary["status"] == "done" else "resume"
     log.info("       leyden %s %s", verb, name)
-
-
-def mark_failed(run_dir: Path, message: str, rank: int) -> None:
-    """Say in summary.json that, why and where the run failed; keep what it says already."""
-    summary = read_summary(run_dir)
-    failure = {"status": "failed", "error": message, "failed_rank": rank, "versions": versions()}
-    write_summary(run_dir, {**summary, **failure})
-
-
-def last_good_checkpoint(run_dir: Path) -> str:
-    """One line for the end of a failed run."""
-    found = checkpoint.saved(run_dir)
-    if not found:
-        return "no checkpoint had been written"
-    return f"last good checkpoint: {found[0]}\ngo on with: leyden resume {shown(run_dir)}"

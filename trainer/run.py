@@ -5,15 +5,13 @@ from pathlib import Path
 from . import checkpoint
 from .assemble import assemble
 from .config import Config
+from .errors import CannotStart
 from .log import log
 from .loop import Stopped, evaluate, fit
-from .report import announce, finish, write_summary
+from .report import announce, finish
 from .signals import STATUS, StopRequest
 from .state import RunState
-
-
-class CannotStart(ValueError):
-    """A user's mistake that showed only when the parts were built. Nothing was trained."""
+from .summary import write_summary
 
 
 def prepare(
@@ -25,25 +23,29 @@ def prepare(
     """
     try:
         state = assemble(config, run_dir, stop_request)
-        if verb != "train":
-            continue_from(state, from_checkpoint)
-        elif config.init_from is not None:
+        continued = verb != "train" and continue_from(state, from_checkpoint)
+        if config.init_from is not None and not continued:
             log.info(checkpoint.load_weights(state.task, config.init_from, state.contract.whole_shapes(state.task)))
         return state
     except (ValueError, OSError) as error:
         raise CannotStart(str(error)) from error
 
 
-def continue_from(state: RunState, path: Path | None) -> None:
-    """Restore a given checkpoint, or the newest whole one; all workers the one that the first finds."""
+def continue_from(state: RunState, path: Path | None) -> bool:
+    """Restore a given checkpoint, or the newest whole one; all workers the one that the first finds.
+
+    Returns:
+        Whether there was one.
+    """
     content = None
     if path is None and state.fabric.is_global_zero:
         path, content = checkpoint.newest(state.run_dir) or (None, None)
     path = state.fabric.broadcast(path)
     if path is None:
         log.info("no checkpoint yet: starts from the beginning")
-    else:
-        checkpoint.restore(state, path, content or checkpoint.read(path))
+        return False
+    checkpoint.restore(state, path, content or checkpoint.read(path))
+    return True
 
 
 def cut_loggers(state: RunState) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-import torch.distributed as dist
-
 _KEY = "leyden/stop"
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 Handler = Callable[[int, FrameType | None], None]
@@ -53,6 +51,9 @@ class StopRequest:
         """Whether to stop before the next step. Costs nothing until a signal has come."""
         if self.signal is None:
             return False
+        # not above: the agent takes signals over before anything slow is imported
+        import torch.distributed as dist
+
         if not dist.is_initialized() or dist.get_world_size() == 1:
             return True
         store = dist.distributed_c10d._get_default_store()

@@ -1,4 +1,4 @@
-"""Starting the workers of a run from its frozen config: here for one, under torch's elastic agent for several."""
+"""Starting the processes of a run from its frozen config: none where this one will do, else under Leyden's agent."""
 
 from pathlib import Path
 
@@ -22,12 +22,14 @@ def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) ->
     """
     run_dir = run_dir.absolute()
     config = load(run_dir)
-    if config.topology.workers > 1:
-        apply(config, run_dir if verb != "eval" else None)
-    if config.topology.workers == 1:
+    if config.topology.launcher == "node":
+        raise ValueError(f"this run is started on each of its hosts: leyden node --rendezvous HOST:PORT {run_dir}")
+    # only a process of its own can be started again
+    if config.processes == 1 and config.servers == 0 and config.topology.max_restarts == 0:
         from .worker import work_here
 
         return work_here(config, run_dir, verb, checkpoint)
-    from .local import launch
+    apply(config, run_dir if verb != "eval" else None)
+    from .agent import launch
 
     return launch(config, run_dir, verb, checkpoint)

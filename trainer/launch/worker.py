@@ -1,27 +1,21 @@
-"""One training process: the command's own for one worker, a child of the elastic agent for several."""
+"""One training process: the command's own where one is enough, else a child of the agent."""
 
-import json
 import os
 import shutil
-import signal
 import sys
-import time
 import traceback
 from pathlib import Path
-from typing import NoReturn
 
 from ..binding import bind
 from ..config import Config, load
+from ..errors import CannotStart
 from ..log import close_log, open_log
 from ..signals import StopRequest, give_back
 from ..targets import make_importable
-from ..whole_file import whole_file
-from .parent import end_with_parent
+from .child import end_with_agent, run_as_child
 
 EXIT_CODES = {"done": 0, "preempted": 75, "interrupted": 130}
 """By the status that a run ends with."""
-FAILURES = "LEYDEN_FAILURES"
-"""Environment variable: the folder where a worker says who it is, and why it failed."""
 
 
 def work_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
@@ -30,8 +24,6 @@ def work_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None)
     Raises:
         ValueError: a user's mistake; what `train` had written is removed.
     """
-    from ..run import CannotStart
-
     stop_request = StopRequest()
     kept = stop_request.listen()
     try:
@@ -40,7 +32,7 @@ def work_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None)
         remove_unstarted(run_dir, verb)
         raise
     except Exception as error:
-        from ..report import last_good_checkpoint, mark_failed
+        from ..summary import last_good_checkpoint, mark_failed
 
         traceback.print_exc()
         print(f"{type(error).__name__}: {error}\n{last_good_checkpoint(run_dir)}", file=sys.stderr)
@@ -54,7 +46,7 @@ def work_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None)
 
 def _work(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest) -> str:
     make_importable(config)
-    open_log(run_dir, int(os.environ.get("RANK", "0")), config.topology.workers)
+    open_log(run_dir, own_number(), config.topology.workers)
     silence_libraries()
     from ..run import cut_loggers, evaluate_only, prepare, train
 
@@ -87,32 +79,31 @@ def remove_unstarted(run_dir: Path, verb: str) -> None:
         shutil.rmtree(run_dir, ignore_errors=True)
 
 
+def own_number() -> int:
+    """Which of the run's workers this process is; an elastic one has no rank, since it is in no group."""
+    return int(os.environ.get("RANK") or os.environ.get("LEYDEN_WORKER") or 0)
+
+
 def main() -> None:
     """A worker under the agent: leyden.trainer.launch.worker RUN_DIR VERB [CHECKPOINT]."""
     run_dir, verb, checkpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    rank = int(os.environ["RANK"])
-    if not end_with_parent(int(os.environ["LEYDEN_AGENT"]), signal.SIGKILL):
-        os._exit(1)
+    end_with_agent()
     stop_request = StopRequest()
     stop_request.listen()
-    failures = Path(os.environ[FAILURES])
-    (failures / f"{rank}.pid").write_text(str(os.getpid()))
-    try:
+
+    def work() -> None:
         config = load(run_dir)
-        bind(config, int(os.environ["LOCAL_RANK"]))
+        bind(config, own_number() % config.topology.devices_per_node)
         _work(config, run_dir, verb, Path(checkpoint) if checkpoint else None, stop_request)
         _leave()
-    except Exception as error:
-        _record_failure(failures / f"{rank}.json", error)
-        _exit(1)
-    _exit(0)
+
+    run_as_child(own_name(), work)
 
 
-def _exit(code: int) -> NoReturn:
-    """Straight out: peers see closed sockets now, and no thread of gloo's can abort the interpreter's slow end."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+def own_name() -> str:
+    """As the agent calls this process's files; an elastic worker that is started again is another one."""
+    incarnation = os.environ.get("LEYDEN_INCARNATION")
+    return str(own_number()) if incarnation is None else f"{own_number()}-{incarnation}"
 
 
 def _leave() -> None:
@@ -130,19 +121,6 @@ def _take_group_down() -> None:
 
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def _record_failure(path: Path, error: Exception) -> None:
-    from ..run import CannotStart
-
-    record = {
-        "time": time.time(),
-        "message": str(error) if isinstance(error, CannotStart) else f"{type(error).__name__}: {error}",
-        "users_mistake": isinstance(error, CannotStart),
-        "traceback": traceback.format_exc(),
-    }
-    with whole_file(path) as file:
-        json.dump(record, file)
 
 
 if __name__ == "__main__":

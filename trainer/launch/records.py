@@ -1,0 +1,65 @@
+"""What the processes of an attempt tell their agent through files: that they listen, and why they failed."""
+
+import json
+import os
+import shutil
+import tempfile
+import time
+import traceback
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..errors import CannotStart
+from ..whole_file import whole_file
+
+FAILURES = "LEYDEN_FAILURES"
+"""Environment variable: the folder of the files."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Why a process failed, in its own words."""
+
+    time: float
+    """Seconds since the epoch."""
+    message: str
+    users_mistake: bool
+    traceback: str
+
+    @classmethod
+    def of(cls, error: Exception) -> "Record":
+        """The record of the exception that is being handled."""
+        mistake = isinstance(error, CannotStart)
+        message = str(error) if mistake else f"{type(error).__name__}: {error}"
+        return cls(time.time(), message, mistake, traceback.format_exc())
+
+
+class Records:
+    """The folder of one attempt; a process's files bear its name, as `Role.name` has it."""
+
+    def __init__(self, folder: Path | None = None):
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="leyden-"))
+
+    @classmethod
+    def of_agent(cls) -> "Records":
+        """The folder that the agent of this process reads."""
+        return cls(Path(os.environ[FAILURES]))
+
+    def listen(self, name: str) -> None:
+        """Say that this process has taken its signals over."""
+        (self.folder / f"{name}.pid").write_text(str(os.getpid()))
+
+    def listens(self, name: str) -> bool:
+        return (self.folder / f"{name}.pid").exists()
+
+    def fail(self, name: str, error: Exception) -> None:
+        """Say why this process fails."""
+        with whole_file(self.folder / f"{name}.json") as file:
+            json.dump(asdict(Record.of(error)), file)
+
+    def failure(self, name: str) -> Record | None:
+        path = self.folder / f"{name}.json"
+        return Record(**json.loads(path.read_text())) if path.exists() else None
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)

@@ -1,0 +1,1 @@
+"""Processes beside the workers that hold parameters."""

@@ -1,0 +1,37 @@
+"""summary.json of a run, and what is said of one that failed. No torch: a launcher reads and writes it, too."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .checkpoint_names import saved
+from .origin import shown
+from .versions import versions
+from .whole_file import whole_file
+
+
+def write_summary(run_dir: Path, summary: dict[str, Any]) -> None:
+    """summary.json, whole at any time."""
+    with whole_file(run_dir / "summary.json") as file:
+        json.dump(summary, file, indent=2)
+        file.write("\n")
+
+
+def read_summary(run_dir: Path) -> dict[str, Any]:
+    path = run_dir / "summary.json"
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def mark_failed(run_dir: Path, message: str, rank: int) -> None:
+    """Say in summary.json that, why and where the run failed; keep what it says already."""
+    summary = read_summary(run_dir)
+    failure = {"status": "failed", "error": message, "failed_rank": rank, "versions": versions()}
+    write_summary(run_dir, {**summary, **failure})
+
+
+def last_good_checkpoint(run_dir: Path) -> str:
+    """One line for the end of a failed run."""
+    found = saved(run_dir)
+    if not found:
+        return "no checkpoint had been written"
+    return f"last good checkpoint: {found[0]}\ngo on with: leyden resume {shown(run_dir)}"
