@@ -296,7 +296,8 @@ def test_what_the_schema_shows_needs_neither_torch_nor_lightning(arguments: list
     assert done.stdout.splitlines()[-1] == ("0 []" if arguments == ["--help"] else "2 []")
 
 
-SHIPPED = sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml"))
+# test_topologies.py has those of topology/: few of them are this machine
+SHIPPED = sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml") if path.parent.name != "topology")
 TWO = ["topology.devices_per_node=2"]
 NEEDS = {
     "strategy/ddp.yaml": TWO,
@@ -312,7 +313,7 @@ def test_every_shipped_yaml_composes_and_names_a_class_that_takes_it(shipped: Pa
     group, name = str(shipped.parent), shipped.stem
     text = (CONF / shipped).read_text()
     overrides = [f"{group}={name}"]
-    if group not in ("experiment", "topology"):
+    if group != "experiment":
         for key, value in (yaml.safe_load(text) or {}).items():
             if value == "???":
                 overrides.append(f"{group}.{key}={'[1]' if key == 'milestones' else here}")

@@ -1,10 +1,12 @@
 """What must hold between keys, and between keys, classes and this machine, before anything starts."""
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from .config import Config, Target
+from .environment import not_on_this_machine, settings
 from .errors import Problem, raise_all
 from .signatures import find, is_a, parameters_of, signature_problems
 from .topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count
@@ -18,7 +20,10 @@ def check_values(config: Config, resumed: bool = False) -> None:
     Raises:
         ConfigError: with every mistake found.
     """
-    plain: list[Check] = [_global_batch, _devices, _launcher, _precision, _partitions, _data_folder, _learning_rate]
+    plain: list[Check] = [
+        _global_batch, _launcher, _hardware, _devices, _fabric, _strategy_workers, _precision, _partitions,
+        _data_folder, _learning_rate,
+    ]  # fmt: skip
     if not resumed:
         plain.append(_init_from)
     raise_all(problem for rule in plain for problem in rule(config))
@@ -52,7 +57,39 @@ def _global_batch(config: Config) -> Iterator[Problem]:
     yield Problem("batch_size", f"is the global batch and must be divisible by {factors}", config.batch_size, remedy)
 
 
+def _runs_here(config: Config) -> bool:
+    """Whether workers run on the machine that judges the config: Slurm's login node has no GPU to be counted."""
+    return config.launcher != "slurm"
+
+
+def _launcher(config: Config) -> Iterator[Problem]:
+    topology = config.topology
+    if config.launcher == "slurm":
+        text = "no such launcher is here yet; local and node are"
+        yield Problem("topology.launcher", text, topology.launcher, "topology.launcher=local topology.nodes=1")
+    elif config.launcher == "local" and topology.nodes > 1 and not config.simulated:
+        text = "launcher=local starts workers on this machine only"
+        yield Problem("topology.nodes", text, topology.nodes, "topology.launcher=node, or topology.nodes=1")
+
+
+def _hardware(config: Config) -> Iterator[Problem]:
+    topology = config.topology
+    sockets, key = topology.device.sockets, "topology.device.sockets"
+    if sockets is not None and len(sockets) < topology.devices_per_node:
+        text = f"must name the socket of each of the {topology.devices_per_node} devices of a node"
+        yield Problem(key, text, sockets, f"{key}=null: workers run on any core")
+    elif sockets and topology.host.sockets is not None and max(sockets) >= topology.host.sockets:
+        text = f"sockets are counted from 0, and topology.host.sockets is {topology.host.sockets}"
+        yield Problem(key, text, sockets, f"topology.host.sockets={max(sockets) + 1}")
+    if topology.fabric.adapters and topology.fabric.kind not in ("infiniband", "roce"):
+        text = "adapters belong to fabrics of kind infiniband or roce, and topology.fabric.kind is "
+        text += "null" if topology.fabric.kind is None else topology.fabric.kind
+        yield Problem("topology.fabric.adapters", text, topology.fabric.adapters, "topology.fabric.kind=infiniband")
+
+
 def _devices(config: Config) -> Iterator[Problem]:
+    if not _runs_here(config):
+        return
     wanted, kind = config.topology.devices_per_node, device_kind(config.topology)
     if config.processes == 1:
         wanted = 1
@@ -67,20 +104,23 @@ def _devices(config: Config) -> Iterator[Problem]:
         most = CPU_WORKERS_PER_CORE * cores()
         text = f"must be at most {most} on this CPU: {CPU_WORKERS_PER_CORE} for each of its {cores()} cores"
         yield Problem(key, text, wanted, f"{key}={cores()}")
+
+
+def _fabric(config: Config) -> Iterator[Problem]:
+    if _runs_here(config) and config.topology.workers > 1:
+        yield from not_on_this_machine(settings(config.topology, device_kind(config.topology), os.environ))
+
+
+def _strategy_workers(config: Config) -> Iterator[Problem]:
     if config.strategy.target.endswith(".strategies.single.Single") and config.topology.workers > 1:
         text = f"strategy=single trains on one worker, but the topology has {config.topology.workers}"
         yield Problem("strategy", text, "single", "strategy=ddp, which uses all of them")
 
 
-def _launcher(config: Config) -> Iterator[Problem]:
-    if config.topology.launcher == "local" and config.topology.nodes > 1 and config.processes > 1:
-        text = "launcher=local starts workers on this machine only"
-        yield Problem("topology.nodes", text, config.topology.nodes, "topology.launcher=node, or topology.nodes=1")
-
-
 def _precision(config: Config) -> Iterator[Problem]:
     precision = config.trainer.precision
-    if precision.startswith("16-") and device_kind(config.topology) == "cpu":
+    kind = device_kind(config.topology) if _runs_here(config) else config.topology.device.kind
+    if precision.startswith("16-") and kind == "cpu":
         remedy = f"trainer.precision=bf16-{precision.removeprefix('16-')}"
         yield Problem("trainer.precision", "float16 needs a GPU, and these workers run on the CPU", precision, remedy)
 

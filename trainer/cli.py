@@ -90,7 +90,8 @@ def _dispatch(parsed: argparse.Namespace) -> int:
         return _print(f"leyden {version('leyden')}")
     if (parsed.resolve or parsed.package) and not parsed.cfg:
         raise refuse("--resolve" if parsed.resolve else "--package", "goes with --cfg only", remedy="--cfg job")
-    verbs = {"train": _train, "eval": _eval, "resume": _resume, "view": _view, "schema": _schema, "node": _node}
+    verbs = {"train": _train, "eval": _eval, "resume": _resume, "view": _view, "schema": _schema,
+             "topology": _topology, "node": _node}  # fmt: skip
     return verbs[parsed.verb](parsed)
 
 
@@ -128,7 +129,7 @@ def _start_new(composer: Any, overrides: list[str]) -> int:
         freeze(folder, composer.frozen_in(run, folder))
         composer.write_dot_hydra(run, folder)
         _announce(run, overrides, folder)
-        if run.config.topology.launcher == "node":
+        if run.config.launcher == "node":
             return _print_node_command(run.config, folder)
         return _started(folder, "train", None)
     except ConfigError:
@@ -218,7 +219,7 @@ def _eval(parsed: argparse.Namespace) -> int:
         raise refuse(overrides[0], "a run is evaluated as it was trained, without overrides",
                      remedy=f"leyden init_from={named} trainer.max_epochs=... for another one")  # fmt: skip
     config = run.judged()
-    if config.topology.launcher == "node":
+    if config.launcher == "node":
         return _print_node_command(config, run.checkpoint or run.folder, "--eval ")
     return _started(run.folder, "eval", run.checkpoint)
 
@@ -232,7 +233,7 @@ def _resume(parsed: argparse.Namespace) -> int:
     change(run, changes)
     config = run.judged()
     write_changes(run, changes)
-    if config.topology.launcher == "node":
+    if config.launcher == "node":
         return _print_node_command(config, run.checkpoint or run.folder)
     return _started(run.folder, "resume", run.checkpoint)
 
@@ -248,9 +249,9 @@ def _node(parsed: argparse.Namespace) -> int:
     rendezvous = Rendezvous.parsed(parsed.rendezvous, parsed.wait)
     run = opened(named)
     config = run.judged()
-    if config.topology.launcher != "node":
+    if config.launcher != "node":
         text = "this run starts its workers itself, on one machine"
-        raise refuse("topology.launcher", text, config.topology.launcher, f"leyden resume {named}")
+        raise refuse("topology.launcher", text, config.launcher, f"leyden resume {named}")
     from .launch.node import launch
 
     verb = "eval" if parsed.eval else "resume"
@@ -274,3 +275,14 @@ def _schema(parsed: argparse.Namespace) -> int:
     from .editor_schema import editor_schema
 
     return _print(json.dumps(editor_schema(parsed.words[0] if parsed.words else None), indent=2))
+
+
+def _topology(parsed: argparse.Namespace) -> int:
+    from .discovery.as_yaml import as_topology
+    from .discovery.machine import discovered
+
+    if parsed.words:
+        raise refuse("topology", "prints the machine that it runs on, and takes no words", " ".join(parsed.words),
+                     f"leyden topology={parsed.words[0]} to train on a topology")  # fmt: skip
+    print(as_topology(discovered()), end="")
+    return 0

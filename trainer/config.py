@@ -6,15 +6,11 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
-Count = Annotated[int, Field(ge=1)]
+from .hardware import Device, Fabric, Host, Links, Slurm
+from .strict import Count, Strict
+
 Limit = Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0.0, le=1.0)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
-
-
-class Strict(BaseModel):
-    """Every key is known, every value has the declared type."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
 class Target(BaseModel):
@@ -56,19 +52,20 @@ class Schedule(Target):
     monitor: str | None
 
 
-class Device(Strict):
-    kind: Literal["auto", "cpu", "cuda"]
-
-
 class Topology(Strict):
     """The hardware there is, and what starts the workers on it."""
 
-    launcher: Literal["local", "node"]
+    launcher: Literal["local", "node", "slurm"]
     nodes: Count
     devices_per_node: Count
     device: Device
+    # Runs that were frozen before there were these keys do not have them.
     max_restarts: Annotated[int, Field(ge=0)] = 0
-    """Runs that were frozen before there were restarts have no such key."""
+    server_placement: Literal["one_a_node", "first_node"] = "one_a_node"
+    links: Links = Links()
+    fabric: Fabric = Fabric()
+    host: Host = Host()
+    slurm: Slurm = Slurm()
 
     @property
     def workers(self) -> int:
@@ -115,19 +112,19 @@ class Config(Strict):
     callbacks: dict[str, Target | None]
     logger: dict[str, Target | None]
     trainer: Trainer
-    python_path: list[str] = []
+    python_path: list[str] = Field(default_factory=list)
     """Folders appended to sys.path in every worker: where the command was given, and --config-dir."""
 
     @property
     def processes(self) -> int:
         """Worker processes to start: one where the strategy acts all workers in it."""
-        return 1 if self._simulated else self.topology.workers
+        return 1 if self.simulated else self.topology.workers
 
     @property
     def servers(self) -> int:
         """Processes beside the workers that hold parameters."""
         arguments = self.strategy.arguments
-        if self._simulated or arguments.get("form", "server") != "server":
+        if self.simulated or arguments.get("form", "server") != "server":
             return 0
         return int(arguments.get("servers", 0))
 
@@ -137,8 +134,14 @@ class Config(Strict):
         return self.servers > 0 and bool(self.strategy.arguments.get("elastic"))
 
     @property
-    def _simulated(self) -> bool:
+    def simulated(self) -> bool:
+        """Whether one process acts all workers."""
         return bool(self.strategy.arguments.get("simulate"))
+
+    @property
+    def launcher(self) -> str:
+        """What starts the processes; that of a simulation is the command's own, whatever the topology."""
+        return "local" if self.simulated else self.topology.launcher
 
 
 def frozen_values(run_dir: Path) -> dict[str, Any]:

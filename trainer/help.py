@@ -11,6 +11,7 @@ VERBS = {
     "view": "[DIR] [--port N]: TensorBoard on DIR (outputs/), on this machine only",
     "node": "--rendezvous HOST:PORT [--wait S] [--eval] RUN: this host's part of a run over several",
     "schema": "[GROUP]: JSON Schema of the config, for editors",
+    "topology": "print this machine as a file for a folder topology/ of your own",
 }
 
 FLAGS = {

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from ..config import load
+from ..environment import apply
 
 
 def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) -> int:
@@ -21,13 +22,14 @@ def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) ->
     """
     run_dir = run_dir.absolute()
     config = load(run_dir)
-    if config.topology.launcher == "node":
+    if config.launcher == "node":
         raise ValueError(f"this run is started on each of its hosts: leyden node --rendezvous HOST:PORT {run_dir}")
     # only a process of its own can be started again
     if config.processes == 1 and config.servers == 0 and config.topology.max_restarts == 0:
         from .worker import work_here
 
         return work_here(config, run_dir, verb, checkpoint)
+    apply(config, run_dir if verb != "eval" else None)
     from .agent import launch
 
     return launch(config, run_dir, verb, checkpoint)

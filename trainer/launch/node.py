@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..config import Config
+from ..environment import apply
 from ..errors import refuse
 from ..signals import give_back
 from ..summary import mark_failed
@@ -67,6 +68,7 @@ def _lead(job: Job, rendezvous: Rendezvous, listening: socket.socket, signals: S
     # now, while the others are on their way: later it would keep them waiting
     import torch.distributed  # noqa: F401
 
+    apply(job.config, job.run_dir if job.verb != "eval" else None)
     place = Place(0, nodes, interface_towards(rendezvous.host))
     hub = Hub(about, rendezvous, listening, place, signals)
     try:
@@ -91,6 +93,7 @@ def _follow(job: Job, rendezvous: Rendezvous, signals: Signals) -> int:
         spoke.host = welcome["host"]
         nodes = job.config.topology.nodes
         print(f"node {welcome['node']} of {nodes} ({about.host}); node 0 is {spoke.host}", flush=True)
+        apply(job.config, None, welcome["node"])
         place = Place(welcome["node"], nodes, interface_towards(rendezvous.host))
         while True:
             order = spoke.wait_for("start")

@@ -6,6 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from ..binding import bind
 from ..config import Config, load
 from ..errors import CannotStart
 from ..log import close_log, open_log
@@ -91,7 +92,9 @@ def main() -> None:
     stop_request.listen()
 
     def work() -> None:
-        _work(load(run_dir), run_dir, verb, Path(checkpoint) if checkpoint else None, stop_request)
+        config = load(run_dir)
+        bind(config, own_number() % config.topology.devices_per_node)
+        _work(config, run_dir, verb, Path(checkpoint) if checkpoint else None, stop_request)
         _leave()
 
     run_as_child(own_name(), work)

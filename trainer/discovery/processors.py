@@ -1,0 +1,54 @@
+"""Sockets and their cores."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from .reading import folders_in, number_of, numbers_in, text_of
+
+
+@dataclass(frozen=True)
+class Processors:
+    """The processors of a host. Sockets are counted from 0 in the order of the kernel's package numbers."""
+
+    threads_of_socket: tuple[tuple[int, ...], ...]
+    """Numbers of the hardware threads, as sched_setaffinity takes them, of each socket."""
+    cores_of_socket: tuple[int, ...]
+    """Physical cores of each socket."""
+
+    @property
+    def sockets(self) -> int:
+        return len(self.threads_of_socket)
+
+    def socket_of_thread(self, thread: int) -> int | None:
+        return next((s for s, threads in enumerate(self.threads_of_socket) if thread in threads), None)
+
+
+def processors(root: Path = Path("/")) -> Processors:
+    """The processors in use; of no socket where /sys does not say."""
+    threads: dict[int, list[int]] = {}
+    cores: dict[int, set[int]] = {}
+    for folder in folders_in(root / "sys/devices/system/cpu"):
+        number = re.fullmatch(r"cpu(\d+)", folder.name)
+        package = number_of(folder / "topology/physical_package_id")
+        if number is None or package is None or package < 0:
+            continue
+        threads.setdefault(package, []).append(int(number[1]))
+        cores.setdefault(package, set()).add(number_of(folder / "topology/core_id") or 0)
+    order = sorted(threads)
+    return Processors(tuple(tuple(sorted(threads[p])) for p in order), tuple(len(cores[p]) for p in order))
+
+
+def socket_of_numa_node(node: int, found: Processors, root: Path = Path("/")) -> int | None:
+    """The socket that a NUMA node lies on: a socket may hold several nodes. None where /sys does not say."""
+    if node < 0:
+        return None
+    listed = text_of(root / f"sys/devices/system/node/node{node}/cpulist")
+    sockets = {found.socket_of_thread(thread) for thread in numbers_in(listed or "")} - {None}
+    return sockets.pop() if len(sockets) == 1 else None
+
+
+def memory_gb(root: Path = Path("/")) -> float | None:
+    """Main memory, of 2^30 bytes."""
+    found = re.search(r"^MemTotal:\s+(\d+) kB", text_of(root / "proc/meminfo") or "", re.MULTILINE)
+    return round(int(found[1]) / 2**20, 1) if found else None
