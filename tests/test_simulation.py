@@ -1,5 +1,6 @@
 """Strategies whose workers run ahead, with virtual workers: equal to what they must be, resumable, reproducible."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -154,10 +155,22 @@ def test_bytes_follow_the_formulas(freeze: Freeze) -> None:
         "local_sgd": 2 * 3 / 4 * size / 7,
     }
     for name, bytes_a_step in expected.items():
-        run_dir = freeze(name, *CASES[name], *TINY, "batch_size=4", "trainer.max_steps=168", SIMULATED, workers(4))
+        run_dir = freeze(name, *CASES[name], *TINY, "batch_size=4", "trainer.max_steps=168", SIMULATED, workers(4),
+                         "+callbacks.traffic._target_=ahead_examples.Traffic",
+                         f"python_path=[{Path(__file__).parent}]")  # fmt: skip
         start(run_dir)
         sent = summary(run_dir)["communication"]["bytes_a_step_and_worker"]
         assert sent == pytest.approx(bytes_a_step, rel=0.02), name
+        told = json.loads((run_dir / "traffic.json").read_text())
+        assert sum(transfer["bytes"] / transfer["every"] for transfer in told) == pytest.approx(bytes_a_step), name
+
+
+@pytest.mark.parametrize(("beta", "warned"), [(1.9, False), (3.9, True)])
+def test_a_pull_beyond_the_stable_region_is_told(freeze: Freeze, beta: float, warned: bool) -> None:
+    run_dir = freeze("run", *SHORT, "strategy=easgd", f"strategy.beta={beta}", SIMULATED, workers(4),
+                     "optimizer.lr=0.1", "trainer.max_steps=1")  # fmt: skip
+    start(run_dir)
+    assert ("is above (4 - 2 lr) / (4 - lr) = 0.974" in (run_dir / "run.log").read_text()) == warned
 
 
 def test_a_recording_that_does_not_fit_is_refused(freeze: Freeze, tmp_path: Path) -> None:
