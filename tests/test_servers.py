@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from pool import Pool
-from runs import TINY, Freeze, Processes, alive, children, distance, summary, wait_until, weights
+from runs import TINY, Freeze, Processes, alive, children, cut_back, distance, summary, wait_until, weights
 
 from leyden.trainer import checkpoint
 from leyden.trainer.launch import start
@@ -28,18 +28,24 @@ def same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> b
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def on_one_thread(processes: Processes, run_dir: Path) -> dict[str, torch.Tensor]:
-    process = processes.start(run_dir, OMP_NUM_THREADS="1")
+def on_one_thread(processes: Processes, run_dir: Path, verb: str = "train") -> dict[str, torch.Tensor]:
+    process = processes.start(run_dir, verb, OMP_NUM_THREADS="1")
     output, _ = process.communicate(timeout=200)
     assert process.returncode == 0, output
     return weights(run_dir)
 
 
-def test_one_worker_and_two_servers_are_bitwise_sgd(freeze: Freeze, processes: Processes) -> None:
-    options = [*SHORT, "optimizer.decay_bias_and_norm=false", "model.dropout=0.2"]
+def test_one_worker_and_two_servers_are_bitwise_sgd_resumed_too(
+    freeze: Freeze, processes: Processes, tmp_path: Path
+) -> None:
+    options = [*SHORT, "optimizer.decay_bias_and_norm=false", "model.dropout=0.2",
+               "callbacks.checkpoint.every_n_steps=10", "callbacks.checkpoint.keep_last=9"]  # fmt: skip
     one = on_one_thread(processes, freeze("single", *options))
     served = freeze("asgd", *options, "strategy=asgd", "strategy.servers=2")
     assert same_bits(on_one_thread(processes, served), one)
+    resumed = cut_back(served, tmp_path / "resumed", 10)
+    (resumed / "resume.yaml").write_text("- changed: {strategy.servers: 3}\n")
+    assert same_bits(on_one_thread(processes, resumed, "resume"), one)
 
 
 @pytest.mark.parametrize(

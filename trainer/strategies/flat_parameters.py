@@ -75,11 +75,20 @@ class Replica:
     def __init__(self, flat: FlatParameters, values: Tensor, optimizer: Optimizer):
         self.flat = flat
         self.values = values
-        self.optimizer_state: Any = optimizer.state
-        """As `torch.optim.Optimizer.state`."""
-        self.groups: list[dict[str, Any]] = optimizer.param_groups
-        """Settings of each parameter group; of a virtual worker a copy, with the learning rate of its own step."""
+        self.own_state: Any = None
+        """Of a virtual worker: what the optimizer remembers for it, as `torch.optim.Optimizer.state`."""
+        self.own_groups: list[dict[str, Any]] | None = None
+        """Of a virtual worker: the settings of each parameter group, with the learning rate of its own step."""
         self._optimizer = optimizer
+
+    @property
+    def optimizer_state(self) -> Any:
+        # asked for anew each time: loading a checkpoint replaces the optimizer's own
+        return self._optimizer.state if self.own_state is None else self.own_state
+
+    @property
+    def groups(self) -> list[dict[str, Any]]:
+        return self._optimizer.param_groups if self.own_groups is None else self.own_groups
 
     def gradient(self) -> Tensor:
         return self.flat.gradient()

@@ -7,8 +7,9 @@ if TYPE_CHECKING:
     from .runs_ahead import RunsAhead
 
 
-def measured(strategy: "RunsAhead") -> dict[str, float]:
-    """Scalars, under TensorBoard's names. The first worker's, or the mean over virtual ones."""
+def measured(strategy: "RunsAhead") -> tuple[dict[str, float], Counter[int]]:
+    """Scalars under TensorBoard's names (the first worker's, or the mean over virtual ones), and how many pushes were
+    so many versions late since the servers' start."""
     values = _distance(strategy)
     if strategy.simulation is not None:
         values["ahead/simulated_seconds"] = strategy.simulation.now
@@ -17,12 +18,7 @@ def measured(strategy: "RunsAhead") -> dict[str, float]:
     if pushes:
         values["ahead/staleness_mean"] = sum(version * count for version, count in late.items()) / pushes
         values["ahead/staleness_max"] = float(max(late))
-    return {**values, **{f"servers/{name}": value for name, value in load.items()}}
-
-
-def staleness(strategy: "RunsAhead") -> Counter[int]:
-    """How many pushes were so many versions late, since the servers' start."""
-    return _servers(strategy)[0]
+    return {**values, **{f"servers/{name}": value for name, value in load.items()}}, late
 
 
 def _distance(strategy: "RunsAhead") -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 import os
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -23,6 +24,7 @@ from ..servers.pieces import Piece
 from ..servers.tickets import FixedTickets, Tickets
 from ..shards import Shard, Shards
 from ..state import RunState
+from . import measures
 from .delays import Delays
 from .flat_parameters import FlatParameters, Replica
 from .ledger import Ledger, Placement
@@ -75,6 +77,7 @@ class RunsAhead(DDPStrategy):
         self.live: Live | None = None
         self.simulation: Simulation | None = None
         self._begun = False
+        self._late: Counter[int] = Counter()
 
     @abstractmethod
     def make_rule(self, replica: Replica) -> Rule:
@@ -149,7 +152,7 @@ class RunsAhead(DDPStrategy):
         workers: list[VirtualWorker] = []
         for number in range(self.workers):
             replica = Replica(self.flat, self.flat.values.clone(), optimizer)
-            replica.optimizer_state, replica.groups = own_optimizer_state(), settings(optimizer)
+            replica.own_state, replica.own_groups = own_optimizer_state(), settings(optimizer)
             workers.append(VirtualWorker(number, replica, self.make_rule(replica), clones(state.task), []))
         kind, mean, slower = self._delay
         delays = Delays(kind, mean, slower, self.workers, config.seed, self._bytes_a_second)
@@ -191,10 +194,11 @@ class RunsAhead(DDPStrategy):
             os._exit(0)
         self.turns.join(stretch.serial)
         self.live.rule.start(self.live.link.look())
-        state.epoch, state.step, state.step_in_epoch = stretch.epoch, stretch.step, stretch.first_round
         for entry in state.schedules:
-            for _ in range((stretch.step if entry.interval == "step" else stretch.epoch) // entry.frequency):
+            was, now = (state.step, stretch.step) if entry.interval == "step" else (state.epoch, stretch.epoch)
+            for _ in range(now // entry.frequency - was // entry.frequency):
                 entry.scheduler.step()
+        state.epoch, state.step, state.step_in_epoch = stretch.epoch, stretch.step, stretch.first_round
         for logger in state.fabric.loggers if self.global_rank == 0 else ():
             if hasattr(logger, "cut_after"):
                 logger.cut_after(state.step)  # pyright: ignore[reportAttributeAccessIssue]
@@ -323,6 +327,8 @@ class RunsAhead(DDPStrategy):
         if optimizer is None:
             return
         optimizer.load_state_dict(state["optimizer"])
+        if state["optimizer"]["state"] and not self._any_rule().steps_locally:
+            log.info("the checkpoint's momenta are dropped: the servers begin theirs anew")
         self._spread(task, optimizer)
         if self.incarnation:
             return
@@ -346,8 +352,8 @@ class RunsAhead(DDPStrategy):
         """A checkpoint of a strategy in lockstep has one optimizer state and one set of statistics, for all workers."""
         if self.simulation is not None:
             for worker in self.simulation.workers:
-                worker.replica.optimizer_state = optimizer_state(optimizer)
-                worker.replica.groups = settings(optimizer)
+                worker.replica.own_state = optimizer_state(optimizer)
+                worker.replica.own_groups = settings(optimizer)
                 worker.buffers = clones(task)
 
     def _restore_servers(self, content: dict[str, Any]) -> bool:
@@ -366,16 +372,12 @@ class RunsAhead(DDPStrategy):
 
     def measured(self) -> dict[str, float]:
         """What to log besides: distances, staleness, the servers' load."""
-        from .measures import measured
-
-        return measured(self)
+        values, self._late = measures.measured(self)
+        return values
 
     def histograms(self) -> dict[str, dict[int, int]]:
-        """Counts by value, for TensorBoard."""
-        from .measures import staleness
-
-        late = staleness(self)
-        return {"ahead/staleness": dict(late)} if late else {}
+        """Counts by value, as of the last `measured`."""
+        return {"ahead/staleness": dict(self._late)} if self._late else {}
 
     def leave(self) -> None:
         """The worker has nothing more to ask of the servers."""

@@ -244,7 +244,7 @@ class Simulation:
 
     def _take_out(self, worker: VirtualWorker) -> None:
         worker.replica.values.copy_(worker.replica.flat.values)
-        worker.replica.groups = settings(self.state.raw_optimizer)
+        worker.replica.own_groups = settings(self.state.raw_optimizer)
         for buffer, own in zip(self.buffers, worker.buffers, strict=True):
             own.copy_(buffer)
 
@@ -252,7 +252,7 @@ class Simulation:
         """The worker's step, and the learning rates of that step."""
         worker.step = self.state.step
         worker.schedules = [copy(entry.scheduler.state_dict()) for entry in self.state.schedules]
-        worker.replica.groups = settings(self.state.raw_optimizer)
+        worker.replica.own_groups = settings(self.state.raw_optimizer)
 
 
 def settings(optimizer: Any) -> list[dict[str, Any]]:
