@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ from leyden.trainer import checkpoint
 from leyden.trainer.cli import main
 from leyden.trainer.launch import start
 from leyden.trainer.launch.line import Line
+from leyden.trainer.launch.store import listening_socket
 
 TWO_NODES = [*TINY, "strategy=ddp", "topology.launcher=node", "topology.nodes=2"]
 LONG = [*TWO_NODES, "trainer.max_epochs=500", "callbacks.checkpoint.every_n_steps=20"]
@@ -29,7 +30,7 @@ from leyden.trainer.config import load
 from leyden.trainer.launch.meeting import Rendezvous
 from leyden.trainer.launch.node import launch
 run_dir = Path(sys.argv[2])
-sys.exit(launch(load(run_dir), run_dir, "resume", None, Rendezvous.parsed(sys.argv[1], 120)))
+sys.exit(launch(load(run_dir), run_dir, "resume", None, Rendezvous.parsed(sys.argv[1], float(sys.argv[3]))))
 """
 """`leyden node` without its check of the config, which costs seconds of imports."""
 
@@ -37,9 +38,14 @@ sys.exit(launch(load(run_dir), run_dir, "resume", None, Rendezvous.parsed(sys.ar
 class Agent:
     """An agent in a process of its own, and what it prints."""
 
-    def __init__(self, run_dir: Path, rendezvous: str, *, judged: bool = False, prefix: tuple[str, ...] = ()):
-        what = ["-m", "leyden.trainer", "node", "--rendezvous"] if judged else ["-c", WITHOUT_JUDGING]
-        command = [*prefix, sys.executable, *what, rendezvous, str(run_dir)]
+    def __init__(
+        self, run_dir: Path, rendezvous: str, judged: bool = False, wait_s: float = 120, prefix: Sequence[str] = ()
+    ):
+        if judged:
+            what = ["-m", "leyden.trainer", "node", "--rendezvous", rendezvous, "--wait", str(wait_s), str(run_dir)]
+        else:
+            what = ["-c", WITHOUT_JUDGING, rendezvous, str(run_dir), str(wait_s)]
+        command = [*prefix, sys.executable, *what]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.output = ""
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -162,14 +168,11 @@ def test_different_runs_are_refused_on_all_nodes(freeze: Freeze, agents: list[Ag
 
 def test_nobody_comes(freeze: Freeze, agents: list[Agent]) -> None:
     run_dir = freeze("run", *LONG)
-    leyden = [sys.executable, "-m", "leyden.trainer", "node", "--wait", "1"]
-    alone = subprocess.run([*leyden, "--rendezvous", "127.0.0.1:0", run_dir], capture_output=True, text=True)
-    assert alone.returncode == 1
-    assert "1 of 2 nodes came to 127.0.0.1:" in alone.stderr
     # an address that no host here has: documentation's own
-    alone = subprocess.run([*leyden, "--rendezvous", "192.0.2.1:29400", run_dir], capture_output=True, text=True)
-    assert alone.returncode == 1
-    assert "nobody answers at 192.0.2.1:29400" in alone.stderr
+    agents += [Agent(run_dir, "127.0.0.1:0", wait_s=1), Agent(run_dir, "192.0.2.1:29400", wait_s=1)]
+    assert [agent.code() for agent in agents] == [1, 1]
+    assert "1 of 2 nodes came to 127.0.0.1:" in agents[0].output
+    assert "nobody answers at 192.0.2.1:29400" in agents[1].output
 
 
 @pytest.mark.parametrize("given", [[], ["--rendezvous", "nowhere"], ["--rendezvous", "no.such.host.invalid:29400"]])
@@ -179,12 +182,10 @@ def test_a_bad_rendezvous_is_one_message(freeze: Freeze, capsys: pytest.CaptureF
 
 
 def test_a_stranger_at_the_rendezvous_changes_nothing() -> None:
-    own, other = socket.socketpair()
-    line = Line(own)
-    other.sendall(b"GET / HTTP/1.1\r\n\r\n")
-    assert line.hear() == []
-    assert line.closed
-    other.close()
+    with listening_socket("127.0.0.1") as listening, socket.create_connection(listening.getsockname()) as stranger:
+        line = Line(listening.accept()[0])
+        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        wait_until(lambda: line.hear() == [] and line.closed)
 
 
 @pytest.mark.slow
