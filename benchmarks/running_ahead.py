@@ -26,7 +26,7 @@ COMMON = [
     *NET, "dataset=cifar10", "batch_size=64", "topology.nodes=2", "topology.devices_per_node=1", "schedule=constant",
     "callbacks=none", "trainer.enable_progress_bar=false", f"trainer.limit_train_batches={EVERY}",
     "trainer.limit_test_batches=0", f"trainer.log_every_n_steps={EVERY}",
-    "optimizer.lr=0.02", "optimizer.weight_decay=0",
+    "optimizer.lr=0.005", "optimizer.weight_decay=0",
 ]  # fmt: skip
 SERVED = ["strategy=easgd", "strategy.form=server"]
 CONTESTANTS = {
