@@ -182,6 +182,18 @@ def test_an_elastic_run_goes_on_without_a_dead_worker_which_joins_again(
     assert not [pid for pid in again.values() if alive(pid)]
 
 
+def test_an_elastic_run_does_not_go_on_without_the_worker_that_saves(freeze: Freeze, processes: Processes) -> None:
+    run_dir = freeze("run", *LONG, "strategy=asgd", "strategy.elastic=true", workers(2))
+    process = begun(processes, run_dir)
+    known = _elastic_workers(process)
+    os.kill(known[0], signal.SIGKILL)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 1, output
+    assert "worker 0 failed: killed by SIGKILL" in output
+    assert "last good checkpoint" in output
+    assert not [pid for pid in known.values() if alive(pid)]
+
+
 def _elastic_workers(process: subprocess.Popen[str]) -> dict[int, int]:
     found: dict[int, int] = {}
     for pid in children(process.pid):

@@ -16,7 +16,7 @@ _PAUSE_S = 1.0
 
 
 class ElasticAttempt(Attempt):
-    """Fails where a server dies, and where the start was the user's mistake.
+    """Fails where a server dies, where the first worker is gone for good, and where the start was the user's mistake.
 
     Whether any worker has reached the end is for all nodes together to see.
 
@@ -65,7 +65,8 @@ class ElasticAttempt(Attempt):
         if again:
             self._due[number] = time.monotonic() + _PAUSE_S
         if again or self.going_on() or not self.peers.over() or self._succeeded():
-            rest = f"restart {incarnation + 1} of {most}" if again else "the run goes on without it"
+            alone = "it writes the checkpoints: nobody goes on" if number == 0 else "the run goes on without it"
+            rest = f"restart {incarnation + 1} of {most}" if again else alone
             print(f"{blamed([ended])}; {rest}", file=sys.stderr, flush=True)
 
     def _start_again(self, number: int) -> None:
@@ -82,7 +83,14 @@ class ElasticAttempt(Attempt):
         if self.peers.over() and not self.going_on():
             return False
         dead_server = any(server.exit is not None and server.exit.code for server in self.servers)
-        return dead_server or any(_is_mistake(worker.exit) for worker in self.workers)
+        return dead_server or self._first_is_lost() or any(_is_mistake(worker.exit) for worker in self.workers)
+
+    def _first_is_lost(self) -> bool:
+        """Whether the worker that writes the checkpoints is gone for good."""
+        first = next((worker for worker in self.workers if worker.role.number == 0), None)
+        if first is None or first.exit is None or not first.exit.code:
+            return False
+        return 0 not in self._due and first.role in self._told
 
     def _succeeded(self) -> bool:
         return any(worker.exit is not None and worker.exit.code == 0 for worker in self.workers)
