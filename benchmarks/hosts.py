@@ -114,7 +114,7 @@ class TwoHosts:
             arguments = [str(run_dir), verb, ""]
             roles = {str(rank): self._worker(rank, config.topology.workers) for rank in range(config.topology.workers)}
             for index in range(config.servers):
-                roles[f"server-{index}"] = index % 2, "server", {"LEYDEN_SERVER": index}
+                roles[f"server-{index}"] = config.topology.server_node(index), "server", {"LEYDEN_SERVER": index}
             started = {
                 name: self._start(host, kind, arguments, {**common, **own}) for name, (host, kind, own) in roles.items()
             }

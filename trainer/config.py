@@ -71,6 +71,15 @@ class Topology(Strict):
     def workers(self) -> int:
         return self.nodes * self.devices_per_node
 
+    @property
+    def usual_servers(self) -> int:
+        """Parameter servers where the strategy does not say how many."""
+        return 1 if self.server_placement == "first_node" else self.nodes
+
+    def server_node(self, server: int) -> int:
+        """The node that a parameter server runs on."""
+        return 0 if self.server_placement == "first_node" else server % self.nodes
+
 
 class Trainer(Strict):
     """Keys and meanings are those of Lightning's Trainer."""
@@ -126,7 +135,8 @@ class Config(Strict):
         arguments = self.strategy.arguments
         if self.simulated or arguments.get("form", "server") != "server":
             return 0
-        return int(arguments.get("servers", 0))
+        given = arguments.get("servers", 0)
+        return self.topology.usual_servers if given is None else int(given)
 
     @property
     def elastic(self) -> bool:

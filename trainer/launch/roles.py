@@ -63,8 +63,9 @@ def workers_here(config: Config, place: Place) -> list[Role]:
 
 
 def servers_here(config: Config, place: Place) -> list[Role]:
-    """The servers of a node: they take turns."""
-    return [Role("server", index) for index in range(config.servers) if index % place.nodes == place.node]
+    """The servers of a node."""
+    node_of = config.topology.server_node
+    return [Role("server", index) for index in range(config.servers) if node_of(index) == place.node]
 
 
 def environment_of(role: Role, config: Config, place: Place) -> dict[str, str]:

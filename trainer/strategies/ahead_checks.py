@@ -28,6 +28,12 @@ def fewest(config: Config, **least: int) -> Iterator[Problem]:
             yield Problem(f"strategy.{key}", text, value, f"strategy.{key}={max(1, smallest)}")
 
 
+def few_servers(config: Config) -> Iterator[Problem]:
+    """`servers` is a whole number, or null for what the topology says."""
+    if config.strategy.arguments.get("servers") is not None:
+        yield from fewest(config, servers=1)
+
+
 def refused_ahead(config: Config, by_own_clocks: bool) -> Iterator[Problem]:
     """What holds for all of them."""
     name = config.strategy.target.rpartition(".")[2]
@@ -87,7 +93,8 @@ def _refused_recording(config: Config, by_own_clocks: bool) -> Iterator[Problem]
     given = config.strategy.arguments
     replay = given.get("replay")
     for key in ("record", "replay"):
-        if given.get(key) and (not by_own_clocks or given.get("servers", 1) != 1):
+        several = config.servers > 1 or (given.get("servers") or 1) > 1
+        if given.get(key) and (not by_own_clocks or several):
             text = "the order of events is that of one server: it needs form=server and servers=1"
             yield Problem(f"strategy.{key}", text, given[key], f"strategy.{key}={'null' if replay else 'false'}")
     if replay and not Path(replay).expanduser().is_file():

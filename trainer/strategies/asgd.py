@@ -8,7 +8,7 @@ from ..config import Config, Topology
 from ..errors import Problem
 from ..servers.pieces import Optimized, Piece
 from ..targets import locate
-from .ahead_checks import fewest, refused_ahead, refused_server_optimizer
+from .ahead_checks import few_servers, fewest, refused_ahead, refused_server_optimizer
 from .downpour import Downpour, server_optimizer
 from .flat_parameters import Replica
 from .ledger import Transfer
@@ -34,7 +34,7 @@ class ASGD(RunsAhead):
     Args:
         n_fetch: steps from one fetch to the next.
         n_push: steps from one push to the next.
-        servers: processes that hold the parameters, each an even piece.
+        servers: processes that hold the parameters, each an even piece; None: as the topology has it, one a node.
         divide_lr: the learning rate divided by the number of workers: their updates add up.
         warm_start_steps: so many first steps are worker 0's alone, with the whole learning rate; the others wait.
         max_staleness: at least workers - 1; None: no bound.
@@ -44,7 +44,7 @@ class ASGD(RunsAhead):
     """
 
     def __init__(
-        self, topology: Topology, n_fetch: int = 1, n_push: int = 1, servers: int = 1, divide_lr: bool = True,
+        self, topology: Topology, n_fetch: int = 1, n_push: int = 1, servers: int | None = None, divide_lr: bool = True,
         warm_start_steps: int = 0, max_staleness: int | None = None, validate_workers: bool = False,
         elastic: bool = False, record: bool = False, simulate: bool = False, delay: str = "constant",
         delay_ms: float = 100, slower: float = 4, link_mbit_s: float | None = None, replay: str | None = None,
@@ -53,7 +53,7 @@ class ASGD(RunsAhead):
         super().__init__(topology, simulate, delay, delay_ms, slower, link_mbit_s, timeout_s, elastic)
         self.n_fetch = n_fetch
         self.n_push = n_push
-        self.server_count = servers
+        self.server_count = topology.usual_servers if servers is None else servers
         self.divide_lr = divide_lr
         self.warm_start_steps = warm_start_steps
         self.validate_workers = validate_workers
@@ -66,7 +66,8 @@ class ASGD(RunsAhead):
     def refuses(config: Config) -> Iterator[Problem]:
         """What cannot work, from the config alone."""
         given, workers = config.strategy.arguments, config.topology.workers
-        yield from fewest(config, n_fetch=1, n_push=1, servers=1, warm_start_steps=0)
+        yield from fewest(config, n_fetch=1, n_push=1, warm_start_steps=0)
+        yield from few_servers(config)
         alone = given.get("warm_start_steps", 0)
         if isinstance(alone, int) and alone % workers:
             text = f"must be a multiple of the number of workers, {workers}: the start ends between two rounds"

@@ -8,7 +8,7 @@ from ..config import Config, Topology
 from ..errors import Problem
 from ..log import log
 from ..servers.pieces import Center, Piece
-from .ahead_checks import choice, fewest, refused_ahead
+from .ahead_checks import choice, few_servers, fewest, refused_ahead
 from .elastic_averaging import ElasticByAllReduce, ElasticByServer
 from .flat_parameters import Replica
 from .ledger import Transfer
@@ -40,14 +40,15 @@ class EASGD(RunsAhead):
         form: allreduce or server.
         tau: local steps from one exchange to the next.
         beta: p alpha.
-        servers: processes that hold the center, each an even piece (form=server).
+        servers: processes that hold the center, each an even piece (form=server); None: as the topology has
+            it, one a node.
         elastic: workers come and go (form=server): one that dies is started again (topology.max_restarts) and joins
             the others, which go on; a dead server restarts all of them.
         validate_workers: also validate each worker's own weights.
     """
 
     def __init__(
-        self, topology: Topology, form: str = "allreduce", tau: int = 10, beta: float = 0.9, servers: int = 1,
+        self, topology: Topology, form: str = "allreduce", tau: int = 10, beta: float = 0.9, servers: int | None = None,
         validate_workers: bool = False, elastic: bool = False, record: bool = False, simulate: bool = False,
         delay: str = "constant", delay_ms: float = 100, slower: float = 4, link_mbit_s: float | None = None,
         replay: str | None = None, timeout_s: float = 1800,
@@ -56,7 +57,7 @@ class EASGD(RunsAhead):
         self.form = form
         self.tau = tau
         self.alpha = beta / topology.workers
-        self.server_count = servers
+        self.server_count = topology.usual_servers if servers is None else servers
         self.validate_workers = validate_workers
 
     @property
@@ -68,7 +69,8 @@ class EASGD(RunsAhead):
         """What cannot work, from the config alone."""
         given = config.strategy.arguments
         yield from choice(config, "form", FORMS)
-        yield from fewest(config, tau=1, servers=1)
+        yield from fewest(config, tau=1)
+        yield from few_servers(config)
         if not 0 < given.get("beta", 0.9) <= config.topology.workers:
             text = f"must be greater than 0 and at most the number of workers, {config.topology.workers} (alpha <= 1)"
             yield Problem("strategy.beta", text, given["beta"], "strategy.beta=0.9")

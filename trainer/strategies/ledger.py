@@ -33,6 +33,8 @@ class Placement:
 
     workers: int
     workers_per_node: int
+    servers_on_first: bool = False
+    """Whether all parameter servers are on node 0."""
 
     def node(self, rank: int) -> int:
         return rank // self.workers_per_node
@@ -46,8 +48,8 @@ class Placement:
         return -(-self.workers // self.workers_per_node)
 
     def server_node(self, server: int) -> int:
-        """Servers are dealt out to the nodes one after the other."""
-        return server % self.nodes
+        """Servers are dealt out to the nodes one after the other, or all on the first."""
+        return 0 if self.servers_on_first else server % self.nodes
 
     def share_apart_from_servers(self, servers: int) -> float:
         """What part of the traffic between all workers and all servers crosses nodes."""

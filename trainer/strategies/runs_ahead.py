@@ -66,7 +66,7 @@ class RunsAhead(DDPStrategy):
         super().__init__(timeout=timedelta(seconds=timeout_s))
         self._backward_sync_control = None
         self.workers = topology.workers
-        self.nodes = topology.nodes
+        self.topology = topology
         self.simulate = simulate
         self.elastic = elastic and not simulate
         self.incarnation = int(os.environ.get("LEYDEN_INCARNATION", "0")) if self.elastic else 0
@@ -101,7 +101,8 @@ class RunsAhead(DDPStrategy):
             self._set_world_ranks()
         else:
             super().setup_environment()
-        placement = Placement(self.workers, max(1, self.workers // self.nodes))
+        first = self.topology.server_placement == "first_node"
+        placement = Placement(self.workers, self.topology.devices_per_node, first)
         self.ledger = Ledger(self.global_rank, placement)
 
     @property
