@@ -65,6 +65,15 @@ def test_what_a_lost_worker_had_is_given_again() -> None:
     assert counter.give(0) == "epoch"
 
 
+def test_what_a_lost_worker_had_read_ahead_is_given_again() -> None:
+    counter = tickets(2, 4)
+    assert [counter.give(1, trained=0) for _ in range(3)] == [0, 1, 2]
+    assert counter.give(1, trained=2) == 3
+    counter.lose(1)
+    assert [counter.give(0), counter.give(0), counter.give(0)] == [2, 3, 4]
+    assert counter.give(1, trained=0) == 5, "it joins again"
+
+
 def test_in_lockstep_a_slice_has_its_worker() -> None:
     counter = FixedTickets(2)
     counter.begin(Stretch(1, 0, 0, 3, 0))

@@ -112,6 +112,7 @@ class Epoch:
         samples = state.samples
         parts = state.data.ticket_parts(state.epoch, turns.numbers(), turns.reads_ahead)
         while self._step(parts):
+            turns.trained()
             if state.stop_request.signal is not None:
                 turns.ask("stop")
             elif state.save_wanted:

@@ -115,18 +115,18 @@ class Conversation:
         with self.server.changed:
             if wanted:
                 self.server.tickets.ask(wanted)
-            given = self._given()
+            given = self._given(int(asked[2]))
             if isinstance(given, int):
                 self.server.note(self.worker, "ticket")
             self.server.changed.notify_all()
             trained = self.server.tickets.round
         self.pair.send(header(given if isinstance(given, int) else -1 - MEETINGS.index(given), trained))
 
-    def _given(self) -> int | Meeting:
-        given = self.server.tickets.give(self.worker)
+    def _given(self, trained: int) -> int | Meeting:
+        given = self.server.tickets.give(self.worker, trained)
         while given is None:
             self.server.changed.wait()
-            given = self.server.tickets.give(self.worker)
+            given = self.server.tickets.give(self.worker, trained)
         return given
 
     def _meet(self, asked: list[float]) -> None:

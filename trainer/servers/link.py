@@ -116,11 +116,16 @@ class ServerLink:
         self.pairs[0].send(header(Ask.BEGIN, *numbers))
         self.pairs[0].receive_header()
 
-    def ticket(self, wanted: Meeting | None) -> int | Meeting:
-        """The next ticket, or the meeting to go to."""
+    def ticket(self, wanted: Meeting | None, trained: int) -> int | Meeting:
+        """The next ticket, or the meeting to go to.
+
+        Args:
+            wanted: a meeting that this worker asks for.
+            trained: how many tickets it has trained in this stretch.
+        """
         self._settle()
         began = perf_counter()
-        self.pairs[0].send(header(Ask.TICKET, MEETINGS.index(wanted or "")))
+        self.pairs[0].send(header(Ask.TICKET, MEETINGS.index(wanted or ""), trained))
         number, self.round, *_ = (int(told) for told in self.pairs[0].receive_header())
         self.ledger.exposed_seconds += perf_counter() - began
         if number >= 0:

@@ -43,8 +43,10 @@ class Tickets:
     """The meeting that has been called: no ticket is given until the next stretch begins."""
     returned: list[int] = field(default_factory=list)
     """Taken by workers that died with them: given again first."""
-    taken: dict[int, int] = field(default_factory=dict)
-    """The ticket that each worker has last taken, as long as it may still be at it."""
+    taken: dict[int, list[int]] = field(default_factory=dict)
+    """Each worker's tickets that are not known to be trained, in order."""
+    trained: dict[int, int] = field(default_factory=dict)
+    """How many each worker has trained in this stretch."""
 
     def begin(self, stretch: Stretch) -> None:
         """Every worker announces the same stretch; the first one counts."""
@@ -53,17 +55,21 @@ class Tickets:
         self.stretch = stretch
         self.next = stretch.first_round * self.workers
         self.wanted = self.meeting = None
-        self.returned, self.taken = [], {}
+        self.returned, self.taken, self.trained = [], {}, {}
 
     def ask(self, meeting: Meeting) -> None:
         """Have everybody meet after the round that is being given out. A stop goes before a checkpoint."""
         if self.meeting is None and self.wanted != "stop":
             self.wanted = meeting
 
-    def give(self, worker: int) -> int | Meeting | None:
-        """The worker's next ticket; a meeting to go to; None: it has to wait."""
+    def give(self, worker: int, trained: int | None = None) -> int | Meeting | None:
+        """The worker's next ticket; a meeting to go to; None: it has to wait.
+
+        Args:
+            trained: how many it has trained in this stretch; None: all that it took.
+        """
         assert self.stretch is not None
-        self.taken.pop(worker, None)
+        self._done(worker, trained)
         if self.returned:
             return self._take(worker, self.returned.pop(0))
         if self.meeting is None:
@@ -79,14 +85,20 @@ class Tickets:
         self.next += 1
         return self._take(worker, self.next - 1)
 
+    def _done(self, worker: int, trained: int | None) -> None:
+        taken, before = self.taken.get(worker, []), self.trained.get(worker, 0)
+        count = len(taken) if trained is None else trained - before
+        del taken[:count]
+        self.trained[worker] = before + count
+
     def _take(self, worker: int, number: int) -> int:
-        self.taken[worker] = number
+        self.taken.setdefault(worker, []).append(number)
         return number
 
     def lose(self, worker: int) -> None:
-        """A worker is gone: what it was training on is given to another."""
-        if worker in self.taken:
-            self.returned.append(self.taken.pop(worker))
+        """A worker is gone: what it had taken and not trained is given to others."""
+        self.returned += self.taken.pop(worker, [])
+        self.trained.pop(worker, None)
 
     @property
     def round(self) -> int:
@@ -106,7 +118,7 @@ class FixedTickets(Tickets):
         super().ask(meeting)
         self.last_round = max(self.rounds)
 
-    def give(self, worker: int) -> int | Meeting | None:
+    def give(self, worker: int, trained: int | None = None) -> int | Meeting | None:
         assert self.stretch is not None
         if self.rounds[worker] >= min(self.last_round, self.stretch.end_round):
             done = self.last_round >= self.stretch.end_round and self.wanted != "stop"

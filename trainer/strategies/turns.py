@@ -19,6 +19,7 @@ class LinkTurns:
         self._wanted: Meeting | None = None
         self._meeting: Meeting | None = None
         self._serial = 0
+        self._trained = 0
         self._joins = False
 
     def begin(self, epoch: int, first_round: int, end_round: int, step: int) -> None:
@@ -26,7 +27,7 @@ class LinkTurns:
             self.barrier()  # nobody goes on while the first worker still reads what the servers hold
         self._joins = False
         self._serial += 1
-        self._wanted = None
+        self._wanted, self._trained = None, 0
         self.link.begin(Stretch(self._serial, epoch, first_round, end_round, step))
 
     def join(self, serial: int) -> None:
@@ -36,11 +37,14 @@ class LinkTurns:
 
     def numbers(self) -> Iterator[int]:
         while True:
-            given = self.link.ticket(self._wanted)
+            given = self.link.ticket(self._wanted, self._trained)
             if isinstance(given, str):
                 self._meeting = given
                 return
             yield given
+
+    def trained(self) -> None:
+        self._trained += 1
 
     def ask(self, meeting: Meeting) -> None:
         if self._wanted != "stop":
@@ -71,6 +75,9 @@ class SimulatedTurns:
 
     def numbers(self) -> Iterator[int]:
         return self.simulation.numbers()
+
+    def trained(self) -> None:
+        """A simulation knows."""
 
     def ask(self, meeting: Meeting) -> None:
         self.simulation.ask(meeting)

@@ -20,6 +20,10 @@ class Turns(Protocol):
         """This process's tickets until the next meeting: number n is slice n % workers of round n // workers."""
         ...
 
+    def trained(self) -> None:
+        """One more of this process's tickets is trained."""
+        ...
+
     def ask(self, meeting: Meeting) -> None:
         """Have everybody meet soon."""
         ...
