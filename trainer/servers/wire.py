@@ -40,8 +40,8 @@ class Ask(IntEnum):
     BEGIN = 6
     """serial, epoch, first round, end round, step."""
     TICKET = 7
-    """Whether a meeting is wanted (index in MEETINGS), tickets trained in this stretch. Answered with a ticket, or minus 1 minus the
-    meeting's index; and the rounds of the epoch that are given out whole."""
+    """Whether a meeting is wanted (index in MEETINGS), tickets trained in this stretch. Answered with a ticket, or
+    minus 1 minus the meeting's index; and the rounds of the epoch that are given out whole."""
     SAVE = 8
     """step. Answered when the file is safe."""
     MEASURE = 9
