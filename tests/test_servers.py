@@ -16,7 +16,7 @@ from leyden.trainer.launch import start
 
 pytestmark = pytest.mark.slow
 SHORT = [*TINY, "batch_size=48", "trainer.log_every_n_steps=10"]
-LONG = [*SHORT, "trainer.max_epochs=500", "callbacks.checkpoint.every_n_steps=20", "schedule=constant"]
+LONG = [*SHORT, "trainer.max_epochs=5000", "callbacks.checkpoint.every_n_steps=20", "schedule=constant"]
 SERVER = ["strategy=easgd", "strategy.form=server", "strategy.tau=3"]
 
 
@@ -161,7 +161,7 @@ def test_an_elastic_run_goes_on_without_a_dead_worker_which_joins_again(
     freeze: Freeze, processes: Processes, victim: int
 ) -> None:
     """The others do not begin again; the epochs are whole; nothing is left."""
-    options = [*LONG, "trainer.max_epochs=400", "strategy=asgd", *ELASTIC, workers(2)]
+    options = [*LONG, "strategy=asgd", *ELASTIC, workers(2)]
     run_dir = freeze("run", *options)
     process = begun(processes, run_dir)
     known = _elastic_workers(process)
