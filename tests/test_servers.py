@@ -135,14 +135,14 @@ def test_killed_stopped_and_resumed(freeze: Freeze, processes: Processes, strate
 
 
 def test_a_dead_worker_costs_a_restart(freeze: Freeze, processes: Processes) -> None:
-    options = [*LONG, "trainer.max_epochs=15", "strategy=asgd", "topology.max_restarts=1", workers(2)]
+    options = [*LONG, "trainer.max_epochs=30", "strategy=asgd", "topology.max_restarts=1", workers(2)]
     run_dir = freeze("run", *options)
     process = begun(processes, run_dir)
     os.kill(roles(process)["worker 0"], signal.SIGKILL)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
     assert "restart 1 of 1" in output
-    assert summary(run_dir)["samples"] == 15 * 1150
+    assert summary(run_dir)["samples"] == 30 * 1150
 
 
 def test_divergence_ends_the_run_and_names_its_cause(freeze: Freeze, processes: Processes) -> None:
