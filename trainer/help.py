@@ -9,8 +9,8 @@ VERBS = {
     "eval": "RUN: test a finished run, or one checkpoint of it",
     "resume": "RUN [key=value ...]: go on with a run in its own folder",
     "view": "[DIR] [--port N]: TensorBoard on DIR (outputs/), on this machine only",
-    "node": "--rendezvous HOST:PORT [--wait S] [--eval] RUN: this host's part of a run over several",
     "schema": "[GROUP]: JSON Schema of the config, for editors",
+    "node": "--rendezvous HOST:PORT [--wait S] [--eval] RUN: this host's part of a run over several",
     "topology": "print this machine as a file for a folder topology/ of your own",
 }
 
