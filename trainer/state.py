@@ -96,7 +96,9 @@ class RunState:
         rate = self.times.samples / self.times.total if self.times.total else 0.0
         if self.contract.turns is None or self.fabric.world_size == 1:
             return rate
-        total = self.fabric.all_reduce(torch.tensor(rate, dtype=torch.float64, device=self.fabric.device), "sum")
+        total = self.fabric.all_reduce(
+            torch.tensor(rate, dtype=torch.float64, device=self.fabric.device), reduce_op="sum"
+        )
         assert isinstance(total, torch.Tensor)
         return float(total)
 
