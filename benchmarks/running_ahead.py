@@ -78,11 +78,11 @@ def measured(hosts: TwoHosts, folder: Path, *overrides: str) -> Result:
     return Result(points, passed / steps / 2, (times["total"] - times["communication"]) / steps, seconds / step)
 
 
-def accuracy(root: str, epochs: int, seeds: int) -> None:
+def accuracy(root: str, epochs: int, seeds: int, headlines_only: bool) -> None:
     results: dict[str, list[Result]] = {name: [] for name in CONTESTANTS}
     with TwoHosts(100) as hosts, tempfile.TemporaryDirectory() as folder:
         for seed in range(seeds):
-            for name in HEADLINES if seed else CONTESTANTS:
+            for name in HEADLINES if seed or headlines_only else CONTESTANTS:
                 passes = epochs if name == "ddp" else math.ceil(1.5 * epochs)
                 options = [f"dataset.root={root}", f"seed={seed}", f"trainer.max_epochs={passes}", *CONTESTANTS[name]]
                 result = measured(hosts, Path(folder) / f"{name.replace(' ', '-')}-{seed}", *options)
@@ -146,8 +146,9 @@ if __name__ == "__main__":
     parser.add_argument("root", nargs="?", help="cifar10.zip, or a folder with the set")
     parser.add_argument("--epochs", type=int, default=10, help=f"of {EVERY} steps")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--headlines", action="store_true", help="ddp, easgd and local_sgd alone")
     options = parser.parse_args()
     if options.subject == "straggler":
         straggler()
     else:
-        accuracy(options.root, options.epochs, options.seeds)
+        accuracy(options.root, options.epochs, options.seeds, options.headlines)
