@@ -117,7 +117,10 @@ class Epoch:
                 turns.ask("stop")
             elif state.save_wanted:
                 turns.ask("save")
+        _, sent, between_nodes = self._counted()
         meeting = turns.meet()
+        state.times.sent += self._counted()[1] - sent
+        state.times.sent_between_nodes += self._counted()[2] - between_nodes
         self._advance_to(epoch_began + turns.round())
         state.samples = samples + state.data.samples_of(state.epoch, first, state.step_in_epoch)
         if meeting == "stop":

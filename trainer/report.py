@@ -73,10 +73,10 @@ def summarize(state: RunState, status: str, throughput: float, communication: di
 
 def finish(state: RunState, status: str) -> None:
     """The final table and the next commands; summary.json; the sweep's row in TensorBoard."""
-    communication, throughput = state.communication(StepTimes()), state.throughput()
+    sent, throughput = state.communication_sums(StepTimes()), state.throughput()
     if not state.fabric.is_global_zero:
         return
-    summary = summarize(state, status, throughput, _totals(state, communication))
+    summary = summarize(state, status, throughput, _totals(sent))
     write_summary(state.run_dir, summary)
     if status == "done" and not state.config.trainer.fast_dev_run:
         _log_hyperparameters(state)
@@ -85,17 +85,17 @@ def finish(state: RunState, status: str) -> None:
     _print_table(state, summary)
 
 
-def _totals(state: RunState, a_step: dict[str, float]) -> dict[str, float]:
+def _totals(sent: dict[str, float]) -> dict[str, float]:
     """What all workers have sent since the training (or its resumption) began, and the mean a worker and step."""
-    if not a_step:
+    if not sent:
         return {}
-    messages = state.fabric.world_size * state.times.steps
+    steps = max(1.0, sent["steps"])
     return {
-        "bytes": a_step["comm/bytes"] * messages,
-        "inter_node_bytes": a_step["comm/inter_node_bytes"] * messages,
-        "bytes_a_step_and_worker": a_step["comm/bytes"],
-        "inter_node_bytes_a_step_and_worker": a_step["comm/inter_node_bytes"],
-        "exposed_ms_a_step": a_step["comm/exposed_ms"],
+        "bytes": sent["comm/bytes"],
+        "inter_node_bytes": sent["comm/inter_node_bytes"],
+        "bytes_a_step_and_worker": sent["comm/bytes"] / steps,
+        "inter_node_bytes_a_step_and_worker": sent["comm/inter_node_bytes"] / steps,
+        "exposed_ms_a_step": sent["comm/exposed_ms"] / steps,
     }
 
 

@@ -81,15 +81,22 @@ class RunState:
     def communication(self, before: StepTimes, alone: bool = False) -> dict[str, float]:
         """What a worker sent and waited a step since `before`, the mean over all. Every worker must call it, but for
         its own figures `alone`."""
+        sums = self.communication_sums(before, alone)
+        steps = max(1.0, sums.pop("steps", 1.0))
+        return {name: value / steps for name, value in sums.items()}
+
+    def communication_sums(self, before: StepTimes, alone: bool = False) -> dict[str, float]:
+        """The same over all steps of all workers, and how many those were, as `steps`: by their own clocks workers
+        make unequal numbers of steps. Empty where there is nobody to send to."""
         if self.contract.ledger is None or (self.fabric.world_size == 1 and self.contract.turns is None):
             return {}
         mine = self.times.communication_since(before)
         if alone:
             return mine
         values = torch.tensor(list(mine.values()), dtype=torch.float64, device=self.fabric.device)
-        mean = self.fabric.all_reduce(values, reduce_op="mean")
-        assert isinstance(mean, torch.Tensor)
-        return dict(zip(mine, mean.tolist(), strict=True))
+        total = self.fabric.all_reduce(values, reduce_op="sum")
+        assert isinstance(total, torch.Tensor)
+        return dict(zip(mine, total.tolist(), strict=True))
 
     def throughput(self) -> float:
         """Samples a second over all workers, who all must ask: by their own clocks each has counted its own."""

@@ -39,10 +39,10 @@ class StepTimes:
         return values
 
     def communication_since(self, before: "StepTimes") -> dict[str, float]:
-        """This worker's part a step since an earlier copy, under TensorBoard's names."""
-        steps = max(1, self.steps - before.steps)
+        """This worker's whole since an earlier copy, under TensorBoard's names; `steps` is what to divide it by."""
         return {
-            "comm/bytes": (self.sent - before.sent) / steps,
-            "comm/inter_node_bytes": (self.sent_between_nodes - before.sent_between_nodes) / steps,
-            "comm/exposed_ms": 1e3 * (self.communication - before.communication) / steps,
+            "comm/bytes": self.sent - before.sent,
+            "comm/inter_node_bytes": self.sent_between_nodes - before.sent_between_nodes,
+            "comm/exposed_ms": 1e3 * (self.communication - before.communication),
+            "steps": self.steps - before.steps,
         }

@@ -46,8 +46,8 @@ class ElasticAttempt(Attempt):
         super().look()
         for worker in self.workers:
             if worker.exit is not None and worker.exit.code and worker.role not in self._told:
-                self._told.add(worker.role)
                 self._gone(worker.exit)
+                self._told.add(worker.role)
         if self.signals.told:
             self._due.clear()
         for number in [number for number, when in self._due.items() if time.monotonic() >= when]:
