@@ -28,7 +28,7 @@ def evaluate(
         What the task logged, reduced over samples and workers; not yet handed to loggers.
     """
     stage = "validation" if split == "val" else "test"
-    if not overrides(state.task, f"{stage}_step"):
+    if limit == 0 or not overrides(state.task, f"{stage}_step"):
         return {}
     state.contract.settle(state.task)
     state.sample_keys.set(None)
