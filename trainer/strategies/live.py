@@ -53,8 +53,9 @@ class Live:
     def current(self) -> Rule:
         return self.rule
 
-    def _barrier(self) -> None:
+    def _barrier(self) -> bool:
         self.state.fabric.barrier()
+        return False
 
     def start(self, weights: Tensor) -> None:
         self.rule.start(weights)
