@@ -181,6 +181,26 @@ def _workers(agent: Agent) -> list[int]:
     return children(agent.process.pid)
 
 
+@pytest.mark.slow
+def test_an_elastic_worker_of_another_node_dies_and_joins_again(freeze: Freeze, agents: list[Agent]) -> None:
+    elastic = ["strategy=asgd", "strategy.servers=1", "strategy.elastic=true", "topology.max_restarts=1"]
+    run_dir = freeze("run", *LONG, "schedule=constant", *elastic)
+    first, second = two(agents, run_dir)
+    wait_until(lambda: newest_step(run_dir) > 0, seconds=120)
+    (worker,) = _workers(second)
+    beside = _workers(first)
+    assert len(beside) == 2, "a worker and the server"
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: "joins again" in first.output + second.output)
+    assert _workers(first) == beside, "nobody else begins again"
+    before = newest_step(run_dir)
+    wait_until(lambda: newest_step(run_dir) > before)
+    second.process.send_signal(signal.SIGTERM)
+    assert (first.code(), second.code()) == (75, 75), first.output + second.output
+    assert "worker 1 failed: killed by SIGKILL; restart 1 of 1" in second.output
+    assert summary(run_dir)["status"] == "preempted"
+
+
 def assert_gone(node: int, other: Agent, run_dir: Path) -> None:
     said = f"node {node} ({os.uname().nodename}) is gone"
     assert said in other.output
