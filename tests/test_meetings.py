@@ -31,21 +31,25 @@ def run_dir(freeze: Freeze, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     told = {AGENT: str(os.getpid()), FAILURES: str(tmp_path), "LEYDEN_SERVER": "0", "LEYDEN_SERVERS": "1"}
     command = [sys.executable, "-m", "leyden.trainer.launch.server", str(folder)]
     server = subprocess.Popen(command, env={**os.environ, **told})
-    yield folder
-    assert server.wait(30) == 0, "it leaves with the last worker"
-    store.close()
+    try:
+        yield folder
+        assert server.wait(30) == 0, "it leaves with the last worker"
+    finally:
+        server.kill()
+        server.wait()
+        store.close()
 
 
 def test_a_lost_workers_tickets_are_trained_before_the_meeting_ends(run_dir: Path) -> None:
     values = torch.zeros(10)
     links = [ServerLink(1, worker, 0, values, [(0, 10)], Ledger(worker, Placement(2, 2))) for worker in range(2)]
     links[0].start(values)
-    for link in links:
-        link.begin(Stretch(1, 0, 0, 2, 0))
+    links[0].begin(Stretch(1, 0, 0, 2, 0))
+    links[1].begin(Stretch(1, 0, 0, 2, 0))
     assert links[1].ticket(None, 0) == 0
     assert [links[0].ticket(None, trained) for trained in range(4)] == [1, 2, 3, "epoch"]
     answers: list[bool] = []
-    waiting = threading.Thread(target=lambda: answers.append(links[0].meet()))
+    waiting = threading.Thread(target=lambda: answers.append(links[0].meet()), daemon=True)
     waiting.start()
     waiting.join(0.5)
     assert waiting.is_alive()
