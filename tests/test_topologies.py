@@ -110,8 +110,8 @@ NO_GPU = pytest.mark.skipif(gpu_count() > 0, reason="there is a GPU")
 @pytest.mark.parametrize(
     ("command", "told"),
     [
-        ("topology=minwa strategy=ddp batch_size=144",
-         ["topology.launcher = slurm", "conf/topology/minwa.yaml:3", "topology.launcher=local topology.nodes=1"]),
+        ("topology=minwa strategy=ddp batch_size=143",
+         ["batch_size = 143", "divisible by 144 workers", "batch_size=144"]),
         pytest.param("topology=cots3 strategy=ddp batch_size=12", ["topology.device.kind = cuda"], marks=NO_GPU),
         ("topology=minwa topology.launcher=local", ["topology.nodes = 36", "topology.nodes=1"]),
         pytest.param("topology=dgx_h100 strategy=ddp", ["topology.device.kind = cuda", "topology.device.kind=cpu"],
@@ -141,7 +141,8 @@ def test_a_login_node_is_not_asked_for_the_nodes_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
     assert cli.main(["topology=minwa", "strategy=ddp", "batch_size=144", "trainer.precision=16-mixed"]) == 2
     error = capsys.readouterr().err
-    assert "there is a mistake" in error  # one: the launcher
+    assert "there is no sbatch on this machine" in error
     assert "GPU" not in error

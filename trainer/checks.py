@@ -8,6 +8,7 @@ from typing import Any
 from .config import Config, Target
 from .environment import not_on_this_machine, settings
 from .errors import Problem, raise_all
+from .hardware import Slurm
 from .signatures import find, is_a, parameters_of, signature_problems
 from .topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count
 
@@ -65,11 +66,24 @@ def _runs_here(config: Config) -> bool:
 def _launcher(config: Config) -> Iterator[Problem]:
     topology = config.topology
     if config.launcher == "slurm":
-        text = "no such launcher is here yet; local and node are"
-        yield Problem("topology.launcher", text, topology.launcher, "topology.launcher=local topology.nodes=1")
+        yield from _slurm(topology.slurm)
     elif config.launcher == "local" and topology.nodes > 1 and not config.simulated:
         text = "launcher=local starts workers on this machine only"
         yield Problem("topology.nodes", text, topology.nodes, "topology.launcher=node, or topology.nodes=1")
+
+
+def _slurm(slurm: Slurm) -> Iterator[Problem]:
+    for key, value in slurm.model_dump(exclude={"setup"}).items():
+        if "\n" in "".join(value if isinstance(value, list) else [str(value)]):
+            yield Problem(f"topology.slurm.{key}", "must be without line breaks", value)
+    for option in slurm.sbatch:
+        if not option.startswith("-"):
+            text = "must hold options of sbatch, each with its value, such as --mail-type=FAIL"
+            yield Problem("topology.slurm.sbatch", text, option)
+    if slurm.time_min is not None and slurm.signal_s >= 60 * slurm.time_min:
+        text = f"must be less than the {60 * slurm.time_min} seconds that topology.slurm.time_min gives the job"
+        remedy = f"topology.slurm.signal_s={30 * slurm.time_min}"
+        yield Problem("topology.slurm.signal_s", text, slurm.signal_s, remedy)
 
 
 def _hardware(config: Config) -> Iterator[Problem]:

@@ -131,13 +131,18 @@ def _start_new(composer: Any, overrides: list[str]) -> int:
         _announce(run, overrides, folder)
         if run.config.launcher == "node":
             return _print_node_command(run.config, folder)
-        return _started(folder, "train", None)
+        return _started(run.config, folder, "train", None)
     except ConfigError:
         claim.release()
         raise
 
 
-def _started(folder: Path, verb: str, checkpoint: Path | None) -> int:
+def _started(config: Any, folder: Path, verb: str, checkpoint: Path | None) -> int:
+    if config.launcher == "slurm":
+        from .launch.attempt import Job
+        from .launch.slurm.queue import queue
+
+        return queue(Job(config, folder, verb, checkpoint))
     from .launch import start
 
     return _told_as_mistake(verb, lambda: start(folder, verb, checkpoint))
@@ -221,21 +226,23 @@ def _eval(parsed: argparse.Namespace) -> int:
     config = run.judged()
     if config.launcher == "node":
         return _print_node_command(config, run.checkpoint or run.folder, "--eval ")
-    return _started(run.folder, "eval", run.checkpoint)
+    return _started(config, run.folder, "eval", run.checkpoint)
 
 
 def _resume(parsed: argparse.Namespace) -> int:
-    from .rerun import change, opened, read_changes, write_changes
+    from .launch.slurm.queue import refuse_second
+    from .rerun import change, opened, read_changes, written_changes
 
     named, overrides = _named_run(parsed)
     changes = read_changes(overrides, parsed.config_dir)
     run = opened(named, changes.given)
     change(run, changes)
     config = run.judged()
-    write_changes(run, changes)
-    if config.launcher == "node":
-        return _print_node_command(config, run.checkpoint or run.folder)
-    return _started(run.folder, "resume", run.checkpoint)
+    refuse_second(run.folder)
+    with written_changes(run, changes):
+        if config.launcher == "node":
+            return _print_node_command(config, run.checkpoint or run.folder)
+        return _started(config, run.folder, "resume", run.checkpoint)
 
 
 def _node(parsed: argparse.Namespace) -> int:
@@ -251,6 +258,8 @@ def _node(parsed: argparse.Namespace) -> int:
     config = run.judged()
     if config.launcher != "node":
         text = "this run starts its workers itself, on one machine"
+        if config.launcher == "slurm":
+            text = "this run is started by Slurm, on all its nodes"
         raise refuse("topology.launcher", text, config.launcher, f"leyden resume {named}")
     from .launch.node import launch
 

@@ -20,6 +20,7 @@ from .config import Dataset as DatasetConfig
 from .log import log
 from .protocols import Augmentation, Dataset
 from .random_state import generator, mix
+from .signals import LeftToTheWorker
 from .targets import build
 
 _SPLIT_SEED = 0
@@ -315,6 +316,7 @@ class ImageData(LightningDataModule):
             # a generator of its own: making the loader must not move the run's random numbers
             generator=generator(self.config.seed),
             pin_memory=torch.cuda.is_available(),
+            worker_init_fn=LeftToTheWorker(),
         )
         for batch, problems in loader:
             self._count_bad(problems)

@@ -81,5 +81,7 @@ class Slurm(Strict):
     time_min: Count | None = None
     gres: str | None = None
     exclude: str | None = None
+    signal_s: Annotated[int, Field(ge=1, le=65535)] = 120
+    """How long before a job's time is up Slurm tells its run to save and stop; it may say so a minute earlier."""
     setup: list[str] = Field(default_factory=list)
     sbatch: list[str] = Field(default_factory=list)

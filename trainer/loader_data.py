@@ -25,6 +25,7 @@ from .data import Part
 from .lightning_module import TrainerView, overrides, refused_of_data
 from .log import log
 from .random_state import mix, seed_everything
+from .signals import LeftToTheWorker
 from .targets import build, locate
 
 _END = object()
@@ -109,6 +110,8 @@ class LoaderData:
             loader = loader[0] if loader else None
         if isinstance(loader, dict) or type(loader).__name__ == "CombinedLoader":
             raise ValueError(f"{where} gives several loaders ({type(loader).__name__}); one is supported")
+        if isinstance(loader, DataLoader):
+            loader.worker_init_fn = LeftToTheWorker(loader.worker_init_fn)
         if loader is None or self.fabric.world_size == 1:
             return loader
         if not isinstance(loader, DataLoader) or has_iterable_dataset(loader):

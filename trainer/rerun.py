@@ -1,6 +1,7 @@
 """`leyden eval` and `leyden resume`: a frozen run, and what resuming may change in it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -96,15 +97,23 @@ def change(run: FrozenRun, changes: Changes) -> None:
         node[last] = value
 
 
-def write_changes(run: FrozenRun, changes: Changes) -> None:
-    """Note beside the frozen config what this resume changes."""
-    if not changes.dotted:
-        return
+@contextmanager
+def written_changes(run: FrozenRun, changes: Changes) -> Iterator[None]:
+    """Note beside the frozen config what this resume changes; a resume that is refused changes nothing."""
     file = run.folder / CHANGES
-    before = yaml.safe_load(file.read_text()) if file.exists() else []
-    now = datetime.now().astimezone().isoformat(timespec="seconds")
-    items = [*(before or []), {"at": now, "changed": changes.dotted}]
-    write_whole(file, yaml.safe_dump(items, sort_keys=False, allow_unicode=True))
+    before = file.read_text() if file.exists() else ""
+    if changes.dotted:
+        now = datetime.now().astimezone().isoformat(timespec="seconds")
+        items = [*(yaml.safe_load(before) or []), {"at": now, "changed": changes.dotted}]
+        write_whole(file, yaml.safe_dump(items, sort_keys=False, allow_unicode=True))
+    try:
+        yield
+    except ConfigError:
+        if before:
+            write_whole(file, before)
+        else:
+            file.unlink(missing_ok=True)
+        raise
 
 
 def read_changes(overrides: Sequence[str], config_dir: str | None = None) -> Changes:

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
@@ -25,6 +26,22 @@ def give_back(kept: dict[signal.Signals, Any]) -> None:
     """Undo `take_over`."""
     for number, handler in kept.items():
         signal.signal(number, handler)
+
+
+@dataclass(frozen=True)
+class LeftToTheWorker:
+    """Makes a process that reads data deaf to the signals that its worker takes: who ends a run, as Slurm or a service
+    manager does, may tell all its processes, and a worker that saves needs its data until then.
+    """
+
+    first: Callable[[int], None] | None = None
+    """What else such a process begins with; it gets its number."""
+
+    def __call__(self, number: int) -> None:
+        for told in SIGNALS:
+            signal.signal(told, signal.SIG_IGN)
+        if self.first is not None:
+            self.first(number)
 
 
 class StopRequest:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -26,12 +27,16 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from .compose import Composer, Run, frozen, set_output_dir
+from .config import Config, load
 from .errors import ConfigError, refuse
 from .origin import shown
-from .run_folder import SWEEP, absolute, claim, freeze, refuse_taken
+from .run_folder import SWEEP, Claim, absolute, claim, freeze, refuse_taken
 
 STOPPED = (75, 130, 143)
 """Exit codes of a trial that was told to stop; the sweep stops with it."""
+
+QUEUED = -1
+"""In place of the exit code of a trial that Slurm will start."""
 
 _QUIET = ["hydra/hydra_logging=none", "hydra/job_logging=none"]
 
@@ -44,6 +49,8 @@ class Trial:
     overrides: Sequence[str]
     code: int
     metric: float
+    job: str = ""
+    """Its number in Slurm's queue."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +60,14 @@ class RunTrial:
     python_path: list[str]
 
     def __call__(self, config: DictConfig) -> tuple[int, float]:
-        """Exit code and metric."""
+        """Exit code, or QUEUED, and metric."""
         hydra = HydraConfig.get()
         folder = Path(hydra.runtime.output_dir)
         values = frozen(config, hydra.runtime.choices, self.python_path)
         print(f"\ntrial {hydra.job.num}: {' '.join(hydra.overrides.task)}\nrun folder: {shown(folder)}", flush=True)
         freeze(folder, values)
+        if load(folder).launcher == "slurm":
+            return QUEUED, math.nan
         code = run_process(folder)
         if code in STOPPED:
             raise SystemExit(code)
@@ -95,6 +104,7 @@ class Sweep:
     def __init__(self, composer: Composer, overrides: Sequence[str]):
         self.trials: list[Trial] = []
         self.folder: Path | None = None
+        self._claim: Claim | None = None
         self.metric_name = "val/acc"
         self._composer = composer
         self._overrides = list(overrides)
@@ -102,7 +112,8 @@ class Sweep:
         OmegaConf.set_readonly(self._master.hydra, False)
         # Sweepers write into their folder before they know their trials; it gets its place when all are judged.
         self._wanted = absolute(str(self._master.hydra.sweep.dir))
-        self._judged: set[int] = set()
+        self._judged: dict[int, str] = {}
+        """Each trial's folder, below that of the sweep."""
         self._sweeper: Any = None
 
     def run(self) -> int:
@@ -115,6 +126,7 @@ class Sweep:
             self._master.hydra.sweep.dir = waiting
             try:
                 self._sweep()
+                self._queue()
             except KeyboardInterrupt:
                 return 130
             except SystemExit as stop:
@@ -122,7 +134,7 @@ class Sweep:
             except HydraException as error:
                 raise refuse("-m", str(error)) from None
         self._print_table()
-        return 1 if any(trial.code for trial in self.trials) else 0
+        return 1 if any(trial.code not in (0, QUEUED) for trial in self.trials) else 0
 
     def _sweep(self) -> None:
         context = HydraContext(config_loader=self._composer.loader, callbacks=Callbacks(self._master))
@@ -137,6 +149,29 @@ class Sweep:
         self._sweeper.sweep(arguments=list(self._master.hydra.overrides.task))
         context.callbacks.on_multirun_end(config=self._master, config_name=self._composer.config_name)
 
+    def _queue(self) -> None:
+        """Submit the trials that were left for Slurm, all at once.
+
+        Raises:
+            ConfigError: Slurm does not take one of them; the folders of all are removed.
+        """
+        numbers = [trial.number for trial in self.trials if trial.code == QUEUED]
+        if not numbers:
+            return
+        from .launch.attempt import Job
+        from .launch.slurm.trials import queue_trials
+
+        assert self.folder is not None
+        folders = {number: self.folder / self._judged[number] for number in numbers}
+        try:
+            jobs = queue_trials(
+                self.folder, {n: Job(load(folder), folder, "train", None) for n, folder in folders.items()}
+            )
+        except ConfigError:
+            self._withdraw(list(folders.values()))
+            raise
+        self.trials = [replace(trial, job=jobs.get(trial.number, "")) for trial in self.trials]
+
     def judge(self, batch: Sequence[Sequence[str]], first: int) -> None:
         """Check every trial of a batch, of the whole sweep where the sweeper knows it."""
         if isinstance(self._sweeper, BasicSweeper) and self._sweeper.overrides is not None:
@@ -146,12 +181,13 @@ class Sweep:
         runs = {number: self._judge_values(number, overrides, folders) for number, overrides in new.items()}
         for number, overrides in new.items():
             self._composer.judge_classes(runs[number], overrides, _called(number, overrides))
-        self._judged.update(new)
+        self._judged.update({number: folder for folder, number in folders.items()})
 
     def _judge_values(self, number: int, overrides: list[str], folders: dict[str, int]) -> Run:
         """The run of one trial. `folders`: those of the trials before it, which it must not share."""
         composed, subfolder = self._composed(number, overrides)
         run = self._composer.judged(composed, overrides, _called(number, overrides))
+        self._refuse_launcher(run.config, _called(number, overrides))
         monitor = run.config.callbacks.get("checkpoint")
         self.metric_name = (monitor.arguments.get("monitor") if monitor else None) or self.metric_name
         if subfolder in folders:
@@ -161,6 +197,16 @@ class Sweep:
         if self._named_by_user():
             refuse_taken(self._place / subfolder, "hydra.sweep.dir")
         return run
+
+    def _refuse_launcher(self, config: Config, trial: str) -> None:
+        if config.launcher == "node":
+            text = "starts a run by a command on each host, and the trials of a sweep start by themselves"
+            remedy = "topology.launcher=slurm, or each run by itself, without -m"
+            raise refuse("topology.launcher", text, "node", remedy).located(lambda key: "", trial)
+        if config.launcher == "slurm" and not isinstance(self._sweeper, BasicSweeper):
+            text = "chooses trials by the results of others, and a job that waits in Slurm's queue has none"
+            remedy = "topology.launcher=local, or hydra/sweeper=basic"
+            raise refuse("hydra/sweeper", text, type(self._sweeper).__name__, remedy).located(lambda key: "", trial)
 
     def _composed(self, number: int, overrides: list[str]) -> tuple[DictConfig, str]:
         """The composition of one trial, and its folder below the sweep's."""
@@ -185,17 +231,30 @@ class Sweep:
     def make_folder(self) -> None:
         """Make the sweep's folder, once."""
         if self.folder is None:
-            self.folder = self._claimed()
+            self._claim = self._claimed()
+            self.folder = self._claim.folder if self._claim else self._wanted
             self._master.hydra.sweep.dir = str(self.folder)
             quoted = str(self.folder).replace("'", "\\'")
             self._master.hydra.overrides.hydra.append(f"hydra.sweep.dir='{quoted}'")
             OmegaConf.save(self._master, self.folder / SWEEP)
             print(f"sweep folder: {shown(self.folder)}")
 
-    def _claimed(self) -> Path:
+    def _claimed(self) -> Claim | None:
+        """None: the folder that the user names is there already."""
         if self._named_by_user() and self._wanted.is_dir():
-            return self._wanted
-        return claim(self._wanted, self._named_by_user(), "hydra.sweep.dir").folder
+            return None
+        return claim(self._wanted, self._named_by_user(), "hydra.sweep.dir")
+
+    def _withdraw(self, folders: Sequence[Path]) -> None:
+        """Remove trials that never started, and the sweep's folder where it was made for them alone."""
+        assert self.folder is not None
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(self.folder / "slurm", ignore_errors=True)
+        if len(folders) == len(self.trials):
+            (self.folder / SWEEP).unlink(missing_ok=True)
+            if self._claim is not None:
+                self._claim.release()
 
     def note(self, number: int, overrides: Sequence[str], result: JobReturn) -> None:
         """Keep what came of a trial, and give the sweeper its metric: a failed one must not end the others."""
@@ -214,9 +273,12 @@ class Sweep:
         table = Table("trial", "overrides", "status", self.metric_name, title=f"sweep: {shown(self._place)}")
         for trial in self.trials:
             metric = "" if math.isnan(trial.metric) else f"{trial.metric:.5g}"
-            status = {0: "done", 2: "refused"}.get(trial.code, "failed")
+            status = {0: "done", 2: "refused", QUEUED: f"job {trial.job}"}.get(trial.code, "failed")
             table.add_row(str(trial.number), " ".join(self._of_its_own(trial)), status, metric)
         Console(soft_wrap=True).print(table)
+        queued = dict.fromkeys(trial.job.partition("_")[0] for trial in self.trials if trial.job)
+        if queued:
+            print(f"follow them with\n  squeue --jobs {','.join(queued)}\n  leyden status {shown(self._place)}")
 
     def _of_its_own(self, trial: Trial) -> list[str]:
         """The overrides that not every trial has."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..config import load
+from ..config import Config, load
 from ..environment import apply
 
 
@@ -24,6 +24,13 @@ def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) ->
     config = load(run_dir)
     if config.launcher == "node":
         raise ValueError(f"this run is started on each of its hosts: leyden node --rendezvous HOST:PORT {run_dir}")
+    if config.launcher == "slurm":
+        raise ValueError(f"this run is started by Slurm: leyden resume {run_dir}")
+    return start_here(config, run_dir, verb, checkpoint)
+
+
+def start_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
+    """Run the workers of a run that has one node, which is this machine. Returns and raises as `start` does."""
     # only a process of its own can be started again
     if config.processes == 1 and config.servers == 0 and config.topology.max_restarts == 0:
         from .worker import work_here

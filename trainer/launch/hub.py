@@ -86,6 +86,8 @@ class Hub:
         end = time.monotonic() + self.rendezvous.wait_s
         if self.begun and any(seat.gone for seat in self.seats):
             lost = ", ".join(seat.gone for seat in self.seats if seat.gone)
+            if not self.rendezvous.replaceable:
+                raise NoMeeting(f"{lost} is gone")
             again = f"waits {self.rendezvous.wait_s:g} s for another agent: leyden node --rendezvous {self.rendezvous}"
             print(f"{lost}: {again}", flush=True)
         while any(seat.line is None for seat in self.seats):

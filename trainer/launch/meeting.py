@@ -40,6 +40,8 @@ class Rendezvous:
     """0: node 0 takes a free one and prints it."""
     wait_s: float
     """How long the agents of the other nodes are waited for."""
+    replaceable: bool = True
+    """Whether somebody can start another agent here in place of one that is gone."""
 
     @classmethod
     def parsed(cls, text: str | None, wait_s: float) -> "Rendezvous":
@@ -109,23 +111,38 @@ def _fingerprint(run_dir: Path) -> str:
     return digest.hexdigest()[:16]
 
 
+def address_towards(host: str) -> str:
+    """The address of this machine from which it reaches a host.
+
+    Raises:
+        OSError: nobody knows the host, or no route leads to it.
+    """
+    family, _, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(address)  # of UDP: a question to the routing table, nothing is sent
+        return probe.getsockname()[0]
+
+
 def interface_towards(host: str) -> str | None:
     """The network interface on which this machine reaches a host (or is that host); None where it is not plain."""
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(address)  # of UDP: a question to the routing table, nothing is sent
-            own = probe.getsockname()[0]
-            return _interfaces(probe).get(own)
+        return _interfaces().get(address_towards(host))
     except OSError:
         return None
 
 
-def _interfaces(probe: socket.socket) -> dict[str, str]:
+def address_of_interface(name: str) -> str | None:
+    """The first IPv4 address of a network interface of this machine."""
+    return next((address for address, interface in _interfaces().items() if interface == name), None)
+
+
+def _interfaces() -> dict[str, str]:
     """IPv4 address to the name of its interface."""
     held = array.array("B", bytes(_IFREQ * 256))
     address, _ = held.buffer_info()
-    filled = struct.unpack("iL", fcntl.ioctl(probe.fileno(), _SIOCGIFCONF, struct.pack("iL", len(held), address)))[0]
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+        answer = fcntl.ioctl(asked.fileno(), _SIOCGIFCONF, struct.pack("iL", len(held), address))
+    filled = struct.unpack("iL", answer)[0]
     entries = [held[start : start + _IFREQ].tobytes() for start in range(0, filled, _IFREQ)]
     return {socket.inet_ntoa(entry[20:24]): entry[:16].split(b"\0")[0].decode().split(":")[0] for entry in entries}
 

@@ -3,6 +3,7 @@
 import errno
 import socket
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,26 @@ def launch(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, re
     Raises:
         ValueError: a user's mistake: the address cannot be taken, or what only building the parts could show.
     """
-    signals = Signals()
-    kept = signals.take_over()
-    job = Job(config, run_dir, verb, checkpoint)
-    try:
+
+    def part(job: Job, signals: Signals) -> int:
         listening = _taken(rendezvous)
         if listening is None:
-            return _follow(job, rendezvous, signals)
-        return _lead(job, replace(rendezvous, port=listening.getsockname()[1]), listening, signals)
+            return follow(job, rendezvous, signals)
+        here = replace(rendezvous, port=listening.getsockname()[1])
+        print(
+            f"node 0 of {config.topology.nodes} ({socket.gethostname()}); the others: --rendezvous {here}", flush=True
+        )
+        return lead_nodes(job, here, listening, signals)
+
+    return take_part(Job(config, run_dir, verb, checkpoint), part)
+
+
+def take_part(job: Job, part: Callable[[Job, Signals], int]) -> int:
+    """Play a node's part while listening to signals. Returns its exit code, or why the nodes did not come together."""
+    signals = Signals()
+    kept = signals.take_over()
+    try:
+        return part(job, signals)
     except NoMeeting as error:
         print(error, file=sys.stderr, flush=True)
         return error.code
@@ -62,9 +75,16 @@ def _taken(rendezvous: Rendezvous) -> socket.socket | None:
         raise refuse("--rendezvous", text, str(rendezvous), "--rendezvous HOST:29400") from None
 
 
-def _lead(job: Job, rendezvous: Rendezvous, listening: socket.socket, signals: Signals) -> int:
+def lead_nodes(job: Job, rendezvous: Rendezvous, listening: socket.socket, signals: Signals) -> int:
+    """Node 0's part. Returns and raises as `launch`.
+
+    Args:
+        listening: the socket at the rendezvous.
+
+    Raises:
+        NoMeeting: the nodes did not come together, or came apart.
+    """
     about, nodes = About.of(job.run_dir), job.config.topology.nodes
-    print(f"node 0 of {nodes} ({about.host}); the others: --rendezvous {rendezvous}", flush=True)
     # now, while the others are on their way: later it would keep them waiting
     import torch.distributed  # noqa: F401
 
@@ -79,7 +99,8 @@ def _lead(job: Job, rendezvous: Rendezvous, listening: socket.socket, signals: S
         raise
 
 
-def _follow(job: Job, rendezvous: Rendezvous, signals: Signals) -> int:
+def follow(job: Job, rendezvous: Rendezvous, signals: Signals) -> int:
+    """Another node's part. Returns and raises as `lead_nodes`."""
     about = About.of(job.run_dir)
     if job.config.elastic:
         # now, and not while node 0 expects to hear of this one: it writes into the store

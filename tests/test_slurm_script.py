@@ -1,0 +1,111 @@
+"""What Slurm is told, as text, and what is refused without asking it; test_slurm.py has the real cluster."""
+
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from machines import topology_config
+from runs import TINY
+
+from leyden.trainer import cli
+from leyden.trainer.config import Config
+from leyden.trainer.launch.attempt import Job
+from leyden.trainer.launch.slurm.refusals import refused
+from leyden.trainer.launch.slurm.script import array_script, job_script, options
+
+RUN = Path("/runs/50% done/it's")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder on a machine without Slurm."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return tmp_path
+
+
+def script(config: Config, **environment: str) -> list[str]:
+    job = Job(config, RUN, "resume", None)
+    return job_script(job, "it's", "/venv/bin/python", environment).splitlines()
+
+
+def told(lines: list[str]) -> list[str]:
+    """The options, as sbatch reads them."""
+    return [shlex.split(line)[1] for line in lines if line.startswith("#SBATCH ")]
+
+
+def test_the_script_asks_for_what_the_topology_says() -> None:
+    words = ["strategy=ddp", "topology=slurm", "topology.nodes=4", "topology.devices_per_node=8", "batch_size=64"]
+    keys = ["device.kind=cuda", "host.sockets=2", "host.cores_per_socket=28", "slurm.time_min=90", "slurm.qos=long"]
+    keys += ["slurm.setup=[module load cuda]", "slurm.sbatch=['--time=3']"]
+    lines = script(topology_config(*words, *(f"topology.{key}" for key in keys)), PYTHONPATH="/my code:/b")
+    assert told(lines) == [
+        "--job-name=it's", "--output=/runs/50%% done/it's/slurm/job.log", "--nodes=4", "--ntasks-per-node=1",
+        "--cpus-per-task=56", "--gres=gpu:8", "--qos=long", "--time=90", "--signal=TERM@120", "--requeue",
+        "--open-mode=append", "--time=3",
+    ]  # fmt: skip
+    assert lines.index("export PYTHONPATH='/my code:/b'") < lines.index("module load cuda") < lines.index("code=0")
+    assert "srun --nodes=4 --ntasks-per-node=1" in "\n".join(lines)
+
+
+def test_nothing_is_asked_of_what_the_topology_leaves_out() -> None:
+    assert told(script(topology_config("topology=slurm")))[2:] == [
+        "--nodes=1", "--ntasks-per-node=1", "--signal=TERM@120", "--requeue", "--open-mode=append"
+    ]  # fmt: skip
+
+
+def test_gres_as_given_and_an_array_of_trials() -> None:
+    config = topology_config("topology=slurm", "topology.device.kind=cuda", "topology.slurm.gres=gpu:h100:1")
+    lines = array_script(
+        "sweep", Path("/s/slurm"), {0: Path("/s/0/slurm/job.sh"), 7: Path("/s/7/a b.sh")}, options(config)
+    )
+    assert "--gres=gpu:h100:1" in told(lines.splitlines())
+    assert "--array=0,7" in told(lines.splitlines())
+    assert "--output=/s/slurm/%a.log" in told(lines.splitlines())
+    assert "\n7) exec bash '/s/7/a b.sh' ;;\n" in lines
+
+
+@pytest.mark.parametrize(
+    ("said", "key"),
+    [
+        ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
+         "topology.slurm.account"),
+        ("sbatch: error: Batch job submission failed: Invalid qos specification", "topology.slurm.qos"),
+        ("sbatch: error: Batch job submission failed: Requested time limit is invalid (missing or exceeds some limit)",
+         "topology.slurm.time_min"),
+        ("sbatch: error: Unable to contact slurm controller (connect failure)", "topology.launcher"),
+    ],
+)  # fmt: skip
+def test_the_key_that_sbatch_speaks_of(said: str, key: str) -> None:
+    error = refused(said, topology_config("topology=slurm"))
+    assert [problem.key for problem in error.problems] == [key]
+    assert said.rpartition("error: ")[2] in error.problems[0].text
+
+
+@pytest.mark.parametrize(
+    ("command", "parts"),
+    [
+        ("topology=slurm", ["topology.launcher = slurm", "no sbatch on this machine's PATH"]),
+        ("-m topology=slurm seed=1,2", ["topology.launcher = slurm", "no sbatch on this machine's PATH"]),
+        ("-m topology=local,slurm topology.launcher=node seed=1,2", ["trial 0", "topology.launcher = node"]),
+        ("topology=slurm topology.slurm.sbatch=[exclusive]", ["topology.slurm.sbatch = exclusive"]),
+        ("topology=slurm topology.slurm.time_min=2", ["topology.slurm.signal_s = 120", "topology.slurm.signal_s=60"]),
+    ],
+)
+def test_what_cannot_be_queued_leaves_nothing(
+    command: str, parts: list[str], here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*command.split(), *TINY]) == 2
+    error = capsys.readouterr().err
+    for part in parts:
+        assert part in error.replace("\n      ", " ")
+    assert not list(here.iterdir())
+
+
+def test_a_refused_resume_changes_nothing(here: Path) -> None:
+    assert cli.main([*TINY, "hydra.run.dir=run", "trainer.max_steps=1", "trainer.enable_progress_bar=false"]) == 0
+    files = {path: path.read_bytes() for path in (here / "run").rglob("*") if path.is_file()}
+    assert cli.main(["resume", "run", "topology=slurm", "trainer.max_steps=2"]) == 2
+    assert {path: path.read_bytes() for path in (here / "run").rglob("*") if path.is_file()} == files

@@ -1,0 +1,62 @@
+"""`python -m leyden.trainer.launch.slurm.agent RUN VERB [CHECKPOINT]`: what srun starts, one on each node of a job."""
+
+import os
+import sys
+from pathlib import Path
+
+from ...checkpoint_names import saved
+from ...config import load
+from ...summary import mark_failed
+from .. import start_here
+from ..attempt import Job
+from ..meeting import Rendezvous
+from ..node import follow, lead_nodes, take_part
+from ..signals_heard import Signals
+from ..store import listening_socket
+from .meeting_place import WAIT_S, found, own_address, published
+from .script import script_path
+
+
+def main(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
+    """This node's part of a run. Returns its exit code, 2 for what only building the run's parts could show."""
+    job = Job(load(run_dir), run_dir, verb, checkpoint)
+    job = Job(job.config, run_dir, verb, starting_point(job))
+    try:
+        if job.config.topology.nodes == 1:
+            return start_here(job.config, run_dir, verb, job.checkpoint)
+        return take_part(job, _part)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        if _node() == 0 and verb != "eval":
+            mark_failed(run_dir, str(error), -1)
+        return 2
+
+
+def _part(job: Job, signals: Signals) -> int:
+    if _node() != 0:
+        return follow(job, found(job.run_dir, signals), signals)
+    with listening_socket(own_address(job.config)) as listening, published(job.run_dir, listening):
+        host, port = listening.getsockname()[:2]
+        return lead_nodes(job, Rendezvous(host, port, WAIT_S, replaceable=False), listening, signals)
+
+
+def starting_point(job: Job) -> Path | None:
+    """The checkpoint to start from; None: the newest whole one.
+
+    Where the user went back to an older checkpoint, those that are newer and were there before the job belong to a
+    history that was given up.
+    """
+    if job.checkpoint is None or job.verb == "eval":
+        return job.checkpoint
+    submitted = script_path(job).stat().st_mtime_ns
+    fresh = [path for path in saved(job.run_dir) if path.stat().st_mtime_ns > submitted]
+    return fresh[0] if fresh else job.checkpoint
+
+
+def _node() -> int:
+    return int(os.environ["SLURM_NODEID"])
+
+
+if __name__ == "__main__":
+    folder, verb, checkpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    sys.exit(main(folder, verb, Path(checkpoint) if checkpoint else None))
