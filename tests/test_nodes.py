@@ -151,6 +151,21 @@ def test_the_other_node_ends_when_node_0_is_gone(freeze: Freeze, agents: list[Ag
     wait_until(lambda: not [pid for pid in workers if alive(pid)], seconds=10)
 
 
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_named_on_all_nodes(freeze: Freeze, agents: list[Agent]) -> None:
+    stuck = ["dataset._target_=hang_examples.Stuck", f"python_path=[{Path(__file__).parent}]", "+dataset.rank=1"]
+    run_dir = freeze("run", *LONG, *stuck, "+dataset.after=800", "trainer.hang_timeout=5")
+    first, second = two(agents, run_dir)
+    workers = training(run_dir, first, second)
+    assert (first.code(), second.code()) == (1, 1), first.output + second.output
+    for agent in (first, second):
+        assert f"rank 1 on {os.uname().nodename} is behind, in data, at step 21;" in agent.output
+    assert summary(run_dir)["failed_rank"] == 1
+    assert "hang_examples.py" in (run_dir / "hang" / "rank-1.txt").read_text()
+    assert "backward" in (run_dir / "hang" / "rank-0.txt").read_text()
+    assert not [pid for pid in workers if alive(pid)]
+
+
 def assert_gone(node: int, other: Agent, run_dir: Path) -> None:
     said = f"node {node} ({os.uname().nodename}) is gone"
     assert said in other.output
