@@ -4,6 +4,7 @@ import errno
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 from ..config import Config
 from ..environment import apply
 from ..errors import refuse
+from ..presence import leading
 from ..signals import give_back
 from ..summary import mark_failed
 from .agent import attempt_of, lead
@@ -92,7 +94,8 @@ def lead_nodes(job: Job, rendezvous: Rendezvous, listening: socket.socket, signa
     place = Place(0, nodes, interface_towards(rendezvous.host))
     hub = Hub(about, rendezvous, listening, place, signals)
     try:
-        return lead(job, signals, hub)
+        with nullcontext() if job.verb == "eval" else leading(job.run_dir):
+            return lead(job, signals, hub)
     except NoMeeting as error:
         if hub.begun:
             mark_failed(job.run_dir, str(error), -1)

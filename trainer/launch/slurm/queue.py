@@ -10,14 +10,12 @@ from ...config import Config
 from ...errors import ConfigError, refuse
 from ...origin import shown
 from ...run_folder import write_whole
+from ...slurm_jobs import STOP_REQUESTED, SUBMITTED
 from ..attempt import Job
 from .commands import answer, cancel, reason_of, state_of
 from .refusals import NEVER, never_starts, no_slurm, refused
 from .script import folder, job_script, log_path, script_path
 
-SUBMITTED = "slurm.json"
-STOP_REQUESTED = "stop_requested"
-"""A file in a run's folder: a job whose run has it is not queued again."""
 REQUEUES = "requeues.json"
 
 

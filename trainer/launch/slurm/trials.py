@@ -57,7 +57,9 @@ def _array(sweep: Path, trials: Mapping[int, Job], numbers: Sequence[int]) -> Pa
     logs = folder(sweep)
     logs.mkdir(exist_ok=True)
     for number, job in trials.items():
-        (logs / f"{number}.log").symlink_to(log_path(job))
+        link = logs / f"{number}.log"
+        link.unlink(missing_ok=True)
+        link.symlink_to(log_path(job))
     scripts = {number: script_path(job) for number, job in trials.items()}
     path = logs / f"array-{numbers[0]}.sh"
     write_whole(path, array_script(sweep.name, logs, scripts, options(trials[numbers[0]].config)))
