@@ -214,7 +214,7 @@ class Sweep:
         table = Table("trial", "overrides", "status", self.metric_name, title=f"sweep: {shown(self._place)}")
         for trial in self.trials:
             metric = "" if math.isnan(trial.metric) else f"{trial.metric:.5g}"
-            status = {0: "done", 2: "refused"}.get(trial.code, "failed")
+            status = {0: "done", 2: "refused", 3: "refused"}.get(trial.code, "failed")
             table.add_row(str(trial.number), " ".join(self._of_its_own(trial)), status, metric)
         Console(soft_wrap=True).print(table)
 
