@@ -60,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int)
     parser.add_argument("--rendezvous")
     parser.add_argument("--eval", action="store_true")
+    parser.add_argument("--write")
     parser.add_argument("--wait", type=float, default=300.0)
     return parser
 
@@ -91,7 +92,7 @@ def _dispatch(parsed: argparse.Namespace) -> int:
     if (parsed.resolve or parsed.package) and not parsed.cfg:
         raise refuse("--resolve" if parsed.resolve else "--package", "goes with --cfg only", remedy="--cfg job")
     verbs = {"train": _train, "eval": _eval, "resume": _resume, "view": _view, "schema": _schema,
-             "topology": _topology, "node": _node}  # fmt: skip
+             "topology": _topology, "doctor": _doctor, "node": _node}  # fmt: skip
     return verbs[parsed.verb](parsed)
 
 
@@ -256,6 +257,22 @@ def _node(parsed: argparse.Namespace) -> int:
 
     verb = "eval" if parsed.eval else "resume"
     return _told_as_mistake("node", lambda: launch(config, run.folder, verb, run.checkpoint, rendezvous))
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from .compose import Composer
+    from .doctor.start import frozen_examination
+    from .origin import shown
+
+    config, claimed = frozen_examination(Composer(parsed.config_dir), parsed.words, parsed.write)
+    print(f"run folder: {shown(claimed.folder)}", flush=True)
+    if config.launcher == "node":
+        return _print_node_command(config, claimed.folder)
+    try:
+        return _started(claimed.folder, "train", None)
+    except ConfigError:
+        claimed.release()
+        raise
 
 
 def _view(parsed: argparse.Namespace) -> int:

@@ -12,6 +12,7 @@ VERBS = {
     "schema": "[GROUP]: JSON Schema of the config, for editors",
     "node": "--rendezvous HOST:PORT [--wait S] [--eval] RUN: this host's part of a run over several",
     "topology": "print this machine as a file for a folder topology/ of your own",
+    "doctor": "[topology=NAME ...] [--write FILE.yaml]: measure devices and links, name the slow ones",
 }
 
 FLAGS = {
