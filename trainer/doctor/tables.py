@@ -1,5 +1,6 @@
 """What the doctor prints."""
 
+import sys
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
@@ -8,12 +9,14 @@ from rich.table import Table
 from .figures import Collective, Link, Result
 from .judge import link_name
 
+_WIDTH = 150
+"""Characters, where the reader is no terminal that says how wide it is."""
 _MOST_LINKS = 64
 """More than so many are in result.json and in the picture only; the slowest are printed."""
 
 
 def print_tables(result: Result, console: Console | None = None) -> None:
-    console = console or Console(soft_wrap=True)
+    console = console or Console(width=None if sys.stdout.isatty() else _WIDTH)
     for table in _tables(result):
         console.print(table)
 
@@ -47,7 +50,7 @@ def _links(result: Result) -> Table:
 
 
 def _called(result: Result, link: Link) -> str:
-    return f"{link_name(result, link)}, {'between nodes' if link.kind == 'fabric' else link.kind.replace('_', ' ')}"
+    return link_name(result, link) + (", across sockets" if link.kind == "across_sockets" else "")
 
 
 def _collectives(collectives: Sequence[Collective]) -> Table:
