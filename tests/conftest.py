@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from agents import Agent
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from pool import Pool
@@ -46,3 +47,15 @@ def processes() -> Iterator[Processes]:
         if process.poll() is None:
             process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def agents() -> Iterator[list[Agent]]:
+    """Agents of the test; none is left behind."""
+    made: list[Agent] = []
+    yield made
+    for agent in made:
+        agent.process.kill()
+        agent.code()
+        assert agent.process.stdout is not None
+        agent.process.stdout.close()

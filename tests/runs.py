@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,11 @@ class Processes:
     def __init__(self) -> None:
         self.started: list[subprocess.Popen[str]] = []
 
-    def start(self, run_dir: Path, verb: str = "train", **environment: str) -> subprocess.Popen[str]:
+    def start(
+        self, run_dir: Path, verb: str = "train", prefix: Sequence[str] = (), **environment: str
+    ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "leyden.trainer.launch", str(run_dir), verb],
+            [*prefix, sys.executable, "-m", "leyden.trainer.launch", str(run_dir), verb],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

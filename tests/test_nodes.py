@@ -4,15 +4,12 @@ import os
 import random
 import signal
 import socket
-import subprocess
-import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 import torch
+from agents import Agent, two
 from hosts import TwoHosts, available
 from runs import TINY, Freeze, alive, children, distance, summary, wait_until, weights
 
@@ -24,70 +21,6 @@ from leyden.trainer.launch.store import listening_socket
 
 TWO_NODES = [*TINY, "strategy=ddp", "topology.launcher=node", "topology.nodes=2"]
 LONG = [*TWO_NODES, "trainer.max_epochs=5000", "callbacks.checkpoint.every_n_steps=20"]
-
-
-WITHOUT_JUDGING = """
-import sys
-from pathlib import Path
-from leyden.trainer.config import load
-from leyden.trainer.launch.meeting import Rendezvous
-from leyden.trainer.launch.node import launch
-run_dir = Path(sys.argv[2])
-sys.exit(launch(load(run_dir), run_dir, "resume", None, Rendezvous.parsed(sys.argv[1], float(sys.argv[3]))))
-"""
-"""`leyden node` without its check of the config, which costs seconds of imports."""
-
-
-class Agent:
-    """An agent in a process of its own, and what it prints."""
-
-    def __init__(
-        self, run_dir: Path, rendezvous: str, judged: bool = False, wait_s: float = 120, prefix: Sequence[str] = ()
-    ):
-        if judged:
-            what = ["-m", "leyden.trainer", "node", "--rendezvous", rendezvous, "--wait", str(wait_s), str(run_dir)]
-        else:
-            what = ["-c", WITHOUT_JUDGING, rendezvous, str(run_dir), str(wait_s)]
-        command = [*prefix, sys.executable, *what]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        self.output = ""
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.output += line
-
-    def rendezvous(self) -> str:
-        """Where it says that the others shall come."""
-        wait_until(lambda: "--rendezvous" in self.output)
-        return self.output.split("--rendezvous ")[1].split()[0]
-
-    def code(self, seconds: float = 120) -> int:
-        code = self.process.wait(seconds)
-        self._reader.join()
-        return code
-
-
-@pytest.fixture
-def agents() -> Iterator[list[Agent]]:
-    """Agents of the test; none is left behind."""
-    made: list[Agent] = []
-    yield made
-    for agent in made:
-        agent.process.kill()
-        agent.code()
-        assert agent.process.stdout is not None
-        agent.process.stdout.close()
-
-
-def two(agents: list[Agent], run_dir: Path, other: Path | None = None, judged: bool = False) -> tuple[Agent, Agent]:
-    first = Agent(run_dir, "127.0.0.1:0", judged=judged)
-    agents.append(first)
-    second = Agent(other or run_dir, first.rendezvous(), judged=judged)
-    agents.append(second)
-    return first, second
 
 
 def training(run_dir: Path, first: Agent, second: Agent, beyond: int = -1) -> list[int]:

@@ -61,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rendezvous")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--eval", action="store_true")
+    parser.add_argument("--write")
     parser.add_argument("--wait", type=float, default=300.0)
     return parser
 
@@ -92,7 +93,7 @@ def _dispatch(parsed: argparse.Namespace) -> int:
     if (parsed.resolve or parsed.package) and not parsed.cfg:
         raise refuse("--resolve" if parsed.resolve else "--package", "goes with --cfg only", remedy="--cfg job")
     verbs = {"train": _train, "eval": _eval, "resume": _resume, "view": _view, "schema": _schema,
-             "topology": _topology, "node": _node, "status": _status, "stop": _stop}  # fmt: skip
+             "topology": _topology, "doctor": _doctor, "node": _node, "status": _status, "stop": _stop}  # fmt: skip
     return verbs[parsed.verb](parsed)
 
 
@@ -290,6 +291,22 @@ def _stop(parsed: argparse.Namespace) -> int:
         text = "needs the folder of a run or of a sweep" if not parsed.words else "takes one run or sweep at a time"
         raise refuse("stop", text, " ".join(parsed.words) or ..., "leyden stop outputs/DAY/TIME")
     return stop(parsed.words[0])
+
+
+def _doctor(parsed: argparse.Namespace) -> int:
+    from .compose import Composer
+    from .doctor.start import frozen_examination
+    from .origin import shown
+
+    config, claimed = frozen_examination(Composer(parsed.config_dir), parsed.words, parsed.write)
+    print(f"run folder: {shown(claimed.folder)}", flush=True)
+    if config.launcher == "node":
+        return _print_node_command(config, claimed.folder)
+    try:
+        return _started(config, claimed.folder, "train", None)
+    except ConfigError:
+        claimed.release()
+        raise
 
 
 def _view(parsed: argparse.Namespace) -> int:

@@ -81,6 +81,13 @@ class Topology(Strict):
         return 0 if self.server_placement == "first_node" else server % self.nodes
 
 
+class Doctor(Strict):
+    """A run that measures the hardware of its topology, and trains nothing: `leyden doctor`."""
+
+    write: str | None
+    """File that the topology is written to, with the measured figures in place."""
+
+
 class Trainer(Strict):
     """Keys and meanings are those of Lightning's Trainer; `hang_timeout` is our own."""
 
@@ -125,6 +132,8 @@ class Config(Strict):
     trainer: Trainer
     python_path: list[str] = Field(default_factory=list)
     """Folders appended to sys.path in every worker: where the command was given, and --config-dir."""
+    doctor: Doctor | None = None
+    """None: the run trains."""
 
     @property
     def processes(self) -> int:

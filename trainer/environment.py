@@ -16,7 +16,7 @@ from .topology import device_kind
 
 FILE = "environment.txt"
 _FAMILIES = ("NCCL_", "TORCH_NCCL_", "GLOO_")
-_UP = ("up", "unknown")
+USABLE = ("up", "unknown")
 """Operstates of an interface that carries traffic; lo and tunnels are `unknown`."""
 
 
@@ -101,9 +101,9 @@ def not_on_this_machine(decided: Sequence[Setting], root: Path = Path("/")) -> I
 
 def _interface_problem(name: str, variables: Sequence[str], root: Path) -> Iterator[Problem]:
     there = {interface.name: interface.state for interface in interfaces(root)}
-    if there.get(name) in _UP:
+    if there.get(name) in USABLE:
         return
-    usable = [other for other, state in there.items() if state in _UP]
+    usable = [other for other, state in there.items() if state in USABLE]
     text = f"this machine's network interface {name} is {there[name]}" if name in there else "no such network interface"
     close = nearest(name, [other for other in usable if other != "lo"]) or (usable or ["null"])[-1]
     remedy = f"topology.fabric.interface={close}, or {' and '.join(variables)} in the environment"

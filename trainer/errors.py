@@ -51,18 +51,30 @@ class ConfigError(ValueError):
         """All of it on one screen."""
         count = len(self.problems)
         mistakes = "there is a mistake" if count == 1 else f"there are {count} mistakes"
-        lines = [f"leyden: nothing was started, {mistakes}" + (f" in {self.context}" if self.context else "")]
-        for index, problem in enumerate(self.problems):
-            block = problem.lines()
-            if index and len(lines) + len(block) > LINES:
-                lines.append(f"  ... and {count - index} more")
-                break
-            lines += block[:LINES]
-        return "\n".join(lines)
+        head = f"leyden: nothing was started, {mistakes}" + (f" in {self.context}" if self.context else "")
+        return _on_one_screen(head, self.problems)
 
 
 class CannotStart(ValueError):
     """A user's mistake that showed only when the parts were built. Nothing was trained."""
+
+
+class Refused(CannotStart):
+    """What the preflight found: the machines are not what the run needs. Nothing was trained."""
+
+    def __init__(self, *problems: Problem):
+        super().__init__(_on_one_screen("leyden: refused by the preflight, no step was made", problems))
+
+
+def _on_one_screen(head: str, problems: Sequence[Problem]) -> str:
+    lines = [head]
+    for index, problem in enumerate(problems):
+        block = problem.lines()
+        if index and len(lines) + len(block) > LINES:
+            lines.append(f"  ... and {len(problems) - index} more")
+            break
+        lines += block[:LINES]
+    return "\n".join(lines)
 
 
 def refuse(key: str, text: str, value: Any = ..., remedy: str = "", where: str = "") -> ConfigError:

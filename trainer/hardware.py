@@ -63,6 +63,7 @@ class Fabric(Strict):
     timeout: Annotated[int, Field(ge=1, le=22)] | None = None
     retry_count: Annotated[int, Field(ge=0, le=7)] | None = None
     mtu: Count | None = None
+    allow_tcp: bool = False
 
 
 class Host(Strict):

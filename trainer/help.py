@@ -14,6 +14,7 @@ VERBS = {
     "stop": "RUN or SWEEP: ask it to save and end, and wait until it has",
     "node": "--rendezvous HOST:PORT [--wait S] [--eval] RUN: this host's part of a run over several",
     "topology": "print this machine as a file for a folder topology/ of your own",
+    "doctor": "[topology=NAME ...] [--write FILE.yaml]: measure devices and links, name the slow ones",
 }
 
 FLAGS = {

@@ -9,6 +9,7 @@ from .errors import CannotStart
 from .evaluation import evaluate
 from .log import log
 from .loop import Stopped, fit
+from .preflight import ask_nccl_for_its_log, check_machines, check_room, check_transport
 from .pulse import CALLBACKS, MEETING, START, pulse
 from .report import announce, finish
 from .signals import STATUS, StopRequest
@@ -24,11 +25,17 @@ def prepare(
         CannotStart: with the message for the user.
     """
     try:
+        check_machines(config, run_dir)
+        ask_nccl_for_its_log(config, run_dir)
         state = assemble(config, run_dir, stop_request)
+        check_transport(config, run_dir, state.fabric.device)
+        check_room(state)
         continued = verb != "train" and continue_from(state, from_checkpoint)
         if config.init_from is not None and not continued:
             log.info(checkpoint.load_weights(state.task, config.init_from, state.contract.whole_shapes(state.task)))
         return state
+    except CannotStart:
+        raise
     except (ValueError, OSError) as error:
         raise CannotStart(str(error)) from error
 

@@ -35,3 +35,9 @@ def last_good_checkpoint(run_dir: Path) -> str:
     if not found:
         return "no checkpoint had been written"
     return f"last good checkpoint: {found[0]}\ngo on with: leyden resume {shown(run_dir)}"
+
+
+def mark_refused(run_dir: Path, message: str) -> None:
+    """Say in summary.json that the preflight refused to start or resume the run, and why; keep the rest."""
+    refusal = {"status": "refused", "error": message, "versions": versions()}
+    write_summary(run_dir, {**read_summary(run_dir), **refusal})

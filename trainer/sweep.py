@@ -298,7 +298,7 @@ def print_table(trials: Sequence[Trial], metric_name: str, folder: Path) -> None
     shared = set.intersection(*(set(trial.overrides) for trial in trials)) if len(trials) > 1 else set()
     for trial in trials:
         metric = "" if math.isnan(trial.metric) else f"{trial.metric:.5g}"
-        status = {0: "done", 2: "refused", QUEUED: f"job {trial.job}"}.get(trial.code, "failed")
+        status = {0: "done", 2: "refused", 3: "refused", QUEUED: f"job {trial.job}"}.get(trial.code, "failed")
         own = " ".join(override for override in trial.overrides if override not in shared)
         table.add_row(trial.name, own, status, metric)
     Console(soft_wrap=True).print(table)

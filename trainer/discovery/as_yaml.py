@@ -16,18 +16,19 @@ _COMMENT_COLUMN = 32
 def as_topology(machine: Machine) -> str:
     """YAML that composes as it stands: leyden --config-dir FOLDER topology=NAME, from FOLDER/topology/NAME.yaml."""
     sections = {"device": _device, "links": _links, "fabric": _fabric, "host": _host}
-    body = [line for name, section in sections.items() for line in _section(name, section(machine))]
+    body = [each for name, section in sections.items() for each in _section(name, section(machine))]
     return "\n".join([*_head(machine), *body]) + "\n"
 
 
 def _section(name: str, lines: Iterable[str]) -> list[str]:
     """A key and what is below it. A key with nothing but comments below it would be null in YAML."""
     below = list(lines)
-    known = any(not line.lstrip().startswith("#") for line in below)
+    known = any(not each.lstrip().startswith("#") for each in below)
     return [f"{name}:" if known else f"# {name}:", *below] if below else []
 
 
-def _line(key: str, value: Any, comment: str = "", depth: int = 0) -> str:
+def line(key: str, value: Any, comment: str = "", depth: int = 0) -> str:
+    """`key: value` as YAML, and why."""
     text = f"{'  ' * depth}{key}: {_spelled(value)}"
     return f"{text:<{_COMMENT_COLUMN - 2}}  # {comment}" if comment else text
 
@@ -44,8 +45,8 @@ def _head(machine: Machine) -> Iterator[str]:
     yield f"# {machine.name}, as `leyden topology` found it. Saved as FOLDER/topology/NAME.yaml it is used by"
     yield "#   leyden --config-dir FOLDER topology=NAME"
     yield "launcher: local"
-    yield _line("nodes", 1, "hosts like this one")
-    yield _line("devices_per_node", _devices(machine), "workers started on each, one a device")
+    yield line("nodes", 1, "hosts like this one")
+    yield line("devices_per_node", _devices(machine), "workers started on each, one a device")
 
 
 def _devices(machine: Machine) -> int:
@@ -57,14 +58,14 @@ def _device(machine: Machine) -> Iterator[str]:
     if machine.gpus.failure:
         yield f"  # nvidia-smi is there, and says: {machine.gpus.failure}"
     if not found:
-        yield _line("kind", "cpu", "a worker for each socket" if machine.processors.sockets > 1 else "", 1)
+        yield line("kind", "cpu", "a worker for each socket" if machine.processors.sockets > 1 else "", 1)
         if machine.processors.sockets > 1:
-            yield _line("sockets", list(range(machine.processors.sockets)), depth=1)
+            yield line("sockets", list(range(machine.processors.sockets)), depth=1)
         return
-    yield _line("kind", "cuda", depth=1)
+    yield line("kind", "cuda", depth=1)
     yield from _names(sorted({gpu.name for gpu in found}))
     memory = min((gpu.memory_gb for gpu in found if gpu.memory_gb is not None), default=None)
-    yield "  # memory_gb: nvidia-smi does not say" if memory is None else _line("memory_gb", memory, depth=1)
+    yield "  # memory_gb: nvidia-smi does not say" if memory is None else line("memory_gb", memory, depth=1)
     yield from _sockets(machine)
     yield "  # peak_tflops, memory_gb_s: not to be read off the machine, see the vendor's data sheet"
 
@@ -72,7 +73,7 @@ def _device(machine: Machine) -> Iterator[str]:
 def _names(names: list[str]) -> Iterator[str]:
     if len(names) > 1:
         yield f"  # the devices differ: {', '.join(names)}"
-    yield _line("name", names[0], depth=1)
+    yield line("name", names[0], depth=1)
 
 
 def _sockets(machine: Machine) -> Iterator[str]:
@@ -81,7 +82,7 @@ def _sockets(machine: Machine) -> Iterator[str]:
     if None in machine.sockets_of_gpus:
         yield "  # sockets: the firmware does not say which socket each device belongs to"
     else:
-        yield _line("sockets", list(machine.sockets_of_gpus), "workers run on the cores of these", 1)
+        yield line("sockets", list(machine.sockets_of_gpus), "workers run on the cores of these", 1)
 
 
 def _links(machine: Machine) -> Iterator[str]:
@@ -93,7 +94,7 @@ def _links(machine: Machine) -> Iterator[str]:
         yield "  # in_node: what joins the devices is not known"
     else:
         yield "  in_node:"
-        yield _line("kind", kind, depth=2)
+        yield line("kind", kind, depth=2)
         yield "    # gb_s, latency_us: to be measured"
 
 
@@ -104,26 +105,26 @@ def _fabric(machine: Machine) -> Iterator[str]:
     if rails:
         yield from _rdma(machine, rails)
     elif meeting:
-        yield _line("kind", "ethernet", depth=1)
+        yield line("kind", "ethernet", depth=1)
         if meeting.speed_gbit_s is None:
             yield f"  # rate_gbit_s: {meeting.name} does not say how fast it is"
         else:
-            yield _line("rate_gbit_s", meeting.speed_gbit_s, depth=1)
-            yield _line("rails", 1, depth=1)
+            yield line("rate_gbit_s", meeting.speed_gbit_s, depth=1)
+            yield line("rails", 1, depth=1)
     yield from _unused_ports(machine, rails)
     if meeting:
-        yield _line("interface", meeting.name, _why(machine), 1)
+        yield line("interface", meeting.name, _why(machine), 1)
 
 
 def _rdma(machine: Machine, rails: list[Port]) -> Iterator[str]:
     note = "where the switches are not set up for RoCE: ethernet, without adapters" if rails[0].kind == "roce" else ""
-    yield _line("kind", rails[0].kind, note, 1)
+    yield line("kind", rails[0].kind, note, 1)
     if rails[0].rate_gbit_s is None:
         yield "  # rate_gbit_s: the adapters do not say"
     else:
-        yield _line("rate_gbit_s", rails[0].rate_gbit_s, rails[0].rate_name, 1)
-    yield _line("rails", len(rails), depth=1)
-    yield _line("adapters", [_adapter(machine, port) for port in rails], depth=1)
+        yield line("rate_gbit_s", rails[0].rate_gbit_s, rails[0].rate_name, 1)
+    yield line("rails", len(rails), depth=1)
+    yield line("adapters", [_adapter(machine, port) for port in rails], depth=1)
     yield from _gid_index(rails)
 
 
@@ -132,7 +133,7 @@ def _gid_index(rails: list[Port]) -> Iterator[str]:
     if rails[0].kind != "roce" or indices == {None}:
         return
     if len(indices) == 1:
-        yield _line("gid_index", rails[0].gid_index, "RoCE v2 over IPv4", 1)
+        yield line("gid_index", rails[0].gid_index, "RoCE v2 over IPv4", 1)
     else:
         yield f"  # gid_index differs: {', '.join(f'{port.adapter}: {port.gid_index}' for port in rails)}"
 
@@ -159,9 +160,9 @@ def _why(machine: Machine) -> str:
 def _host(machine: Machine) -> Iterator[str]:
     cores = set(machine.processors.cores_of_socket)
     if cores:
-        yield _line("sockets", machine.processors.sockets, depth=1)
-        yield _line("cores_per_socket", min(cores), "" if len(cores) == 1 else "the sockets differ", 1)
+        yield line("sockets", machine.processors.sockets, depth=1)
+        yield line("cores_per_socket", min(cores), "" if len(cores) == 1 else "the sockets differ", 1)
     else:
         yield "  # sockets, cores_per_socket: the kernel does not say"
     memory = machine.memory_gb
-    yield "  # memory_gb: the kernel does not say" if memory is None else _line("memory_gb", memory, depth=1)
+    yield "  # memory_gb: the kernel does not say" if memory is None else line("memory_gb", memory, depth=1)

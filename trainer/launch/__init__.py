@@ -17,7 +17,8 @@ def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) ->
         checkpoint: what resume and eval start from; None: the newest whole one.
 
     Returns:
-        0 done; 1 failed; 75 preempted and saved; 130 interrupted; 143 terminated without a checkpoint.
+        0 done; 1 failed; 3 refused by the preflight; 75 preempted and saved; 130 interrupted; 143 terminated without
+        a checkpoint.
 
     Raises:
         ValueError: a user's mistake that only building the parts could show; what `train` had written is removed.

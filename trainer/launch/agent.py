@@ -8,13 +8,16 @@ from pathlib import Path
 from ..checkpoint_names import saved
 from ..config import Config
 from ..signals import give_back
-from ..summary import last_good_checkpoint, mark_failed, read_summary
+from ..summary import last_good_checkpoint, mark_failed, mark_refused, read_summary
 from .attempt import Attempt, Ended, Job
 from .blame import Failure, blamed
 from .crew import Alone, Crew
 from .elastic import ElasticAttempt
 from .signals_heard import Signals
 from .worker import EXIT_CODES, remove_unstarted
+
+REFUSED = 3
+"""Exit code where the preflight refused a run."""
 
 
 def launch(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
@@ -47,6 +50,8 @@ def lead(job: Job, signals: Signals, crew: Crew) -> int:
             code = EXIT_CODES.get(_status(job), 0)
             crew.conclude(code)
             return code
+        if failure.refused:
+            return _refused(job, failure.message, crew)
         if failure.users_mistake:
             crew.conclude(2, failure.message, mistake=True)
             remove_unstarted(job.run_dir, job.verb)
@@ -61,6 +66,16 @@ def lead(job: Job, signals: Signals, crew: Crew) -> int:
         why = f"{failure}; restart {number + 1} of {restarts} from {point.name if point else 'its beginning'}"
         print(why, file=sys.stderr, flush=True)
     raise AssertionError("attempts are counted")
+
+
+def _refused(job: Job, message: str, crew: Crew) -> int:
+    """What the machines lack they will lack again: no restart."""
+    print(message, file=sys.stderr, flush=True)
+    remove_unstarted(job.run_dir, job.verb)
+    if job.verb == "resume":
+        mark_refused(job.run_dir, message)
+    crew.conclude(REFUSED, message)
+    return REFUSED
 
 
 def attempt_of(config: Config) -> type[Attempt]:

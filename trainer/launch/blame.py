@@ -22,6 +22,8 @@ class Failure:
     message: str
     users_mistake: bool = False
     traceback: str = ""
+    refused: bool = False
+    """By the preflight."""
 
     def __str__(self) -> str:
         return f"{self.title} failed: {self.message}" if self.title else self.message
@@ -39,10 +41,12 @@ def blamed(exits: Sequence[Exit]) -> Failure:
         return _without_record(silent[0])
     recorded = [(e, e.record) for e in failed if e.record is not None]
     # clocks of several nodes are not so exact that the earliest record is always the cause
-    recorded = [pair for pair in recorded if not _LOST_PEER.search(pair[1].message)] or recorded
+    causes = [pair for pair in recorded if pair[1].refused or not _LOST_PEER.search(pair[1].message)]
+    recorded = causes or recorded
     if recorded:
         first, record = min(recorded, key=lambda pair: pair[1].time)
-        return Failure(first.role.title, first.role.rank, record.message, record.users_mistake, record.traceback)
+        how = (record.message, record.users_mistake, record.traceback, record.refused)
+        return Failure(first.role.title, first.role.rank, *how)
     if failed:
         return _without_record(failed[0])
     return Failure("", -1, "killed by a second Ctrl-C")

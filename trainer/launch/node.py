@@ -30,7 +30,7 @@ def launch(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, re
     """Run this node's processes until the run ends on all nodes.
 
     Returns:
-        As `start`, the same on every node; and 3: the nodes do not agree on the run or on their software.
+        As `start`, the same on every node; 3 also where the nodes do not agree on the run or on their software.
 
     Raises:
         ValueError: a user's mistake: the address cannot be taken, or what only building the parts could show.

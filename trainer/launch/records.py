@@ -12,7 +12,7 @@ import traceback
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ..errors import CannotStart
+from ..errors import CannotStart, Refused
 from ..pulse import Beat, pulse
 from ..whole_file import whole_file
 
@@ -31,13 +31,15 @@ class Record:
     message: str
     users_mistake: bool
     traceback: str
+    refused: bool = False
+    """By the preflight."""
 
     @classmethod
     def of(cls, error: Exception) -> "Record":
         """The record of the exception that is being handled."""
         mistake = isinstance(error, CannotStart)
         message = str(error) if mistake else f"{type(error).__name__}: {error}"
-        return cls(time.time(), message, mistake, traceback.format_exc())
+        return cls(time.time(), message, mistake, traceback.format_exc(), isinstance(error, Refused))
 
 
 class Records:

@@ -16,8 +16,8 @@ from ..targets import make_importable
 from .child import end_with_agent, run_as_child
 from .own_watch import OwnWatch
 
-EXIT_CODES = {"done": 0, "preempted": 75, "interrupted": 130}
-"""By the status that a run ends with."""
+EXIT_CODES = {"done": 0, "slow": 1, "preempted": 75, "interrupted": 130}
+"""By the status that a run ends with; slow: the doctor found something that is."""
 
 
 def work_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
@@ -62,6 +62,10 @@ def watched(config: Config, run_dir: Path) -> OwnWatch | None:
 def _work(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest) -> str:
     make_importable(config)
     open_log(run_dir, own_number(), config.topology.workers)
+    if config.doctor is not None:
+        from ..doctor.examine import examine
+
+        return examine(config, run_dir, stop_request)
     silence_libraries()
     from ..run import cut_loggers, evaluate_only, prepare, train
 

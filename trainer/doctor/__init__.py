@@ -1,0 +1,1 @@
+"""`leyden doctor`: how fast the devices and the links of a topology are, and which are slower than they should be."""

@@ -1,0 +1,68 @@
+"""`leyden doctor`: from overrides of the topology to the frozen run that measures it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..checks import check_values
+from ..compose import Composer, frozen, parsed_overrides, set_output_dir, without_hydra
+from ..config import Config
+from ..errors import ConfigError, refuse
+from ..run_folder import Claim, absolute, claim, freeze
+from ..validation import validated
+
+RUN_DIR = "hydra.run.dir='outputs/${now:%Y-%m-%d}/${now:%H-%M-%S}-doctor'"
+
+
+def frozen_examination(composer: Composer, overrides: Sequence[str], write: str | None) -> tuple[Config, Claim]:
+    """The config of an examination, and the new folder in which it is frozen.
+
+    Args:
+        overrides: of the topology, and hydra.run.dir.
+        write: the file for the measured topology.
+
+    Raises:
+        ConfigError: an override is of something else, or the topology cannot run here.
+    """
+    _refuse_others(overrides)
+    file = _writable(write) if write is not None else None
+    named = any(override.startswith("hydra.run.dir=") for override in overrides)
+    # all workers in lockstep, which is what the checks of topology and strategy are told
+    composed = composer.composed([*([] if named else [RUN_DIR]), *overrides, "strategy=ddp"])
+    folder = absolute(str(composed.hydra.run.dir))
+    try:
+        values = _values(composer, composed, file)
+        config = validated(values)
+        check_values(config)
+    except ConfigError as error:
+        raise error.located(composer.origin(overrides).where) from None
+    claimed = claim(folder, named)
+    set_output_dir(composed, claimed.folder)
+    freeze(claimed.folder, values)
+    return config, claimed
+
+
+def _values(composer: Composer, composed: Any, file: Path | None) -> dict[str, Any]:
+    values = frozen(without_hydra(composed), composed.hydra.runtime.choices, composer.python_path)
+    topology = values["topology"]
+    # nothing is trained; the batch must only suit the number of workers
+    batch_size = topology["nodes"] * topology["devices_per_node"]
+    return {**values, "batch_size": batch_size, "doctor": {"write": str(file) if file else None}}
+
+
+def _refuse_others(overrides: Sequence[str]) -> None:
+    for override, typed in zip(parsed_overrides(overrides), overrides, strict=True):
+        key = override.key_or_group
+        if key.split(".")[0] not in ("topology", "hydra"):
+            text = "the doctor measures a topology, and reads no other key"
+            raise refuse(key, text, typed.partition("=")[2], "leyden doctor topology=NAME", f"override '{typed}'")
+        if override.is_sweep_override():
+            raise refuse(key, "the doctor sees one topology at a time", typed.partition("=")[2], f"{key}=ONE_VALUE")
+
+
+def _writable(write: str) -> Path:
+    file = absolute(write)
+    if file.is_dir() or not file.parent.is_dir():
+        text = "this is a folder" if file.is_dir() else "there is no such folder to write in"
+        raise refuse("--write", text, write, "--write FOLDER/topology/NAME.yaml, FOLDER/topology being there")
+    return file

@@ -1,0 +1,56 @@
+"""Whether each worker has a device of its own."""
+
+import os
+from collections.abc import Iterator, Sequence
+
+from ..config import Topology
+from ..errors import Problem
+from ..topology import device_kind
+
+
+def device_of(kind: str) -> str | None:
+    """What tells this worker's GPU from every other; None for a worker on the CPU, or where its GPU is not there."""
+    if kind != "cuda":
+        return None
+    import torch
+
+    local_rank = int(os.environ["LOCAL_RANK"])
+    if local_rank >= torch.cuda.device_count():
+        return None
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    # the slices of one GPU share its UUID, and each has a name of its own
+    if local_rank < len(visible) and visible[local_rank].strip().startswith("MIG-"):
+        return visible[local_rank].strip()
+    return str(torch.cuda.get_device_properties(local_rank).uuid)
+
+
+def device_problems(topology: Topology) -> Iterator[Problem]:
+    """Fewer GPUs than workers: a job script or a container that hides some, MIG, of which CUDA shows one slice."""
+    if device_kind(topology) != "cuda":
+        return
+    import torch
+
+    there, wanted = torch.cuda.device_count(), topology.devices_per_node
+    if there >= wanted:
+        return
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    text = f"CUDA sees {there} GPU{'s' * (there != 1)} here, for {wanted} workers"
+    text += f" (CUDA_VISIBLE_DEVICES={visible})" if visible is not None else ""
+    text += "; of a GPU in MIG mode it sees one slice" if "MIG-" in (visible or "") else ""
+    yield Problem("topology.devices_per_node", text, wanted, f"topology.devices_per_node={max(1, there)}")
+
+
+def shared_devices(devices: Sequence[str | None], nodes: Sequence[str]) -> list[Problem]:
+    """Devices that several workers would compute on; by rank."""
+    users: dict[str, list[int]] = {}
+    for rank, device in enumerate(devices):
+        if device is not None:
+            users.setdefault(device, []).append(rank)
+    shared = {device: ranks for device, ranks in users.items() if len(ranks) > 1}
+    if not shared:
+        return []
+    device, ranks = next(iter(shared.items()))
+    text = f"{nodes[ranks[0]]}: ranks {', '.join(map(str, ranks))} would share the GPU {device}"
+    text += f" (and {len(shared) - 1} more are shared)" if len(shared) > 1 else ""
+    remedy = "one agent a host, and a CUDA_VISIBLE_DEVICES that names each GPU once"
+    return [Problem("topology.devices_per_node", text, remedy=remedy)]
