@@ -49,7 +49,7 @@ class Server:
         self.incarnations = dict.fromkeys(range(self.workers), 0)
         """How often each worker that is expected was started again."""
         self.coming: set[int] = set()
-        """Who was started again and has not left since: it is to be told where the others are, or that they are done."""
+        """Who was started again and has not left since: to be told where the others are, or that they are done."""
         self.over = False
         self.met: set[int] = set()
         """Who waits for the others."""
