@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runs import wait_until
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel", "setpriv")
 NODES = ("n1", "n2")
 MARK = "LEYDEN_TEST_CLUSTER"
 """Environment variable by which the cluster's processes are known."""
@@ -106,6 +106,8 @@ class SlurmCluster:
 
     def _daemon(self, name: str, command: list[str], user: str | None = None) -> None:
         with open(self.folder / f"{name}.out", "ab") as output:
+            # also where the tests are killed
+            command = ["setpriv", "--pdeathsig", "TERM", *command]
             self._daemons[name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self.environment, user=user,
                 group=user, extra_groups=[] if user else None, start_new_session=True, cwd=self.folder,

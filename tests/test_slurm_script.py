@@ -126,7 +126,9 @@ class Guesses(Sweeper):
 def test_a_sweeper_that_needs_results_is_refused(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(sys.modules, "hydra_plugins", ModuleType("hydra_plugins"))
+    package = ModuleType("hydra_plugins")
+    package.__path__ = []
+    monkeypatch.setitem(sys.modules, "hydra_plugins", package)
     monkeypatch.setitem(sys.modules, "hydra_plugins.guesses", sys.modules[__name__])
     Plugins.instance().register(Guesses)
     assert cli.main(["-m", "hydra.sweeper._target_=hydra_plugins.guesses.Guesses", "topology=slurm", *TINY]) == 2
