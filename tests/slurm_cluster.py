@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runs import wait_until
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel", "setpriv")
 NODES = ("n1", "n2")
 MARK = "LEYDEN_TEST_CLUSTER"
 """Environment variable by which the cluster's processes are known."""
@@ -106,6 +106,8 @@ class SlurmCluster:
 
     def _daemon(self, name: str, command: list[str], user: str | None = None) -> None:
         with open(self.folder / f"{name}.out", "ab") as output:
+            # also where the tests are killed
+            command = ["setpriv", "--pdeathsig", "TERM", *command]
             self._daemons[name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=self.environment, user=user,
                 group=user, extra_groups=[] if user else None, start_new_session=True, cwd=self.folder,
@@ -129,15 +131,6 @@ class SlurmCluster:
         """What slurmctld knows of a job: JobState, Restarts, ExitCode, ..."""
         return dict(re.findall(r"(\w+)=(\S*)", self.run("scontrol", "--oneliner", "show", "job", job_id)))
 
-    def wait_for(self, job_id: str, restarts: int = 0, *states: str, seconds: float = 120) -> None:
-        """Wait until a job has been started again so often and is in one of these states."""
-
-        def there() -> bool:
-            job = self.job(job_id)
-            return int(job["Restarts"]) >= restarts and job["JobState"] in states
-
-        wait_until(there, seconds)
-
     def ended(self, job_id: str, seconds: float = 180) -> dict[str, str]:
         """What Slurm says of a job when it has ended."""
         wait_until(lambda: self.job(job_id)["JobState"] in _ENDED, seconds)
@@ -148,11 +141,11 @@ class SlurmCluster:
         daemon = self._daemons.pop(node)
         daemon.kill()
         daemon.wait()
-        for pid in self._processes(f"SLURMD_NODENAME={node}"):
+        here = self._processes(f"SLURMD_NODENAME={node}")
+        # first the daemons of its jobs' steps, which would tell of what dies
+        steps = [pid for pid in map(_parent, here) if "slurmstepd" in Path(f"/proc/{pid}/cmdline").read_text()]
+        for pid in (*steps, *here):
             _kill(pid)
-
-    def wait_for_nodes(self) -> None:
-        wait_until(lambda: "down" not in self.run("sinfo", "--noheader", "--format=%T"))
 
     def stop(self) -> None:
         if "slurmctld" in self._daemons and self._daemons["slurmctld"].poll() is None:

@@ -3,8 +3,12 @@
 import shlex
 import sys
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
+from hydra.core.plugins import Plugins
+from hydra.plugins.sweeper import Sweeper
 from machines import topology_config
 from runs import TINY
 
@@ -101,6 +105,36 @@ def test_what_cannot_be_queued_leaves_nothing(
     error = capsys.readouterr().err
     for part in parts:
         assert part in error.replace("\n      ", " ")
+    assert not list(here.iterdir())
+
+
+class Guesses(Sweeper):
+    """Chooses trials one by one, as sweepers do that learn from results."""
+
+    __module__ = "hydra_plugins.guesses"
+
+    def __init__(self, **settings: Any):
+        self.settings = settings
+
+    def setup(self, **parts: Any) -> None:
+        self.launcher: Any = Plugins.instance().instantiate_launcher(**parts)
+
+    def sweep(self, arguments: list[str]) -> None:
+        self.launcher.launch([arguments], 0)
+
+
+def test_a_sweeper_that_needs_results_is_refused(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    package = ModuleType("hydra_plugins")
+    package.__path__ = []
+    monkeypatch.setitem(sys.modules, "hydra_plugins", package)
+    monkeypatch.setitem(sys.modules, "hydra_plugins.guesses", sys.modules[__name__])
+    Plugins.instance().register(Guesses)
+    assert cli.main(["-m", "hydra.sweeper._target_=hydra_plugins.guesses.Guesses", "topology=slurm", *TINY]) == 2
+    error = capsys.readouterr().err
+    assert "hydra/sweeper = Guesses" in error
+    assert "hydra/sweeper=basic" in error
     assert not list(here.iterdir())
 
 

@@ -16,9 +16,14 @@ from ..store import listening_socket
 from .meeting_place import WAIT_S, found, own_address, published
 from .script import script_path
 
+_OF_THE_AGENT = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE")
+"""What Slurm says of its tasks, which are the agents: libraries in the workers would take it for their own rank."""
+
 
 def main(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
     """This node's part of a run. Returns its exit code, 2 for what only building the run's parts could show."""
+    for name in _OF_THE_AGENT:
+        os.environ.pop(name, None)
     job = Job(load(run_dir), run_dir, verb, checkpoint)
     job = Job(job.config, run_dir, verb, starting_point(job))
     try:

@@ -4,9 +4,9 @@ from ...config import Config
 from ...errors import ConfigError, refuse
 
 _KEYS = {
+    "account": ("account", "`sacctmgr show associations user=$USER` lists yours"),
     "partition": ("partition", "`sinfo` lists the partitions"),
     "qos": ("qos", "`sacctmgr show qos` lists them"),
-    "account": ("account", "`sacctmgr show associations user=$USER` lists yours"),
     "time limit": ("time_min", "`sinfo` shows each partition's limit"),
     "feature": ("constraint", "`sinfo --Format=nodes,features` lists them"),
     "generic resource": ("gres", "`sinfo --Format=nodes,gres` lists them"),
