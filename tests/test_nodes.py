@@ -201,6 +201,21 @@ def test_an_elastic_worker_of_another_node_dies_and_joins_again(freeze: Freeze, 
     assert summary(run_dir)["status"] == "preempted"
 
 
+@pytest.mark.slow
+def test_a_worker_that_hangs_is_named_on_all_nodes(freeze: Freeze, agents: list[Agent]) -> None:
+    stuck = ["dataset._target_=hang_examples.Stuck", f"python_path=[{Path(__file__).parent}]", "+dataset.rank=1"]
+    run_dir = freeze("run", *LONG, *stuck, "+dataset.after=800", "trainer.hang_timeout=5")
+    first, second = two(agents, run_dir)
+    workers = training(run_dir, first, second)
+    assert (first.code(), second.code()) == (1, 1), first.output + second.output
+    for agent in (first, second):
+        assert f"rank 1 on {os.uname().nodename} is behind, in data, at step 21;" in agent.output
+    assert summary(run_dir)["failed_rank"] == 1
+    assert "hang_examples.py" in (run_dir / "hang" / "rank-1.txt").read_text()
+    assert "backward" in (run_dir / "hang" / "rank-0.txt").read_text()
+    assert not [pid for pid in workers if alive(pid)]
+
+
 def assert_gone(node: int, other: Agent, run_dir: Path) -> None:
     said = f"node {node} ({os.uname().nodename}) is gone"
     assert said in other.output

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,9 +11,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from runs import TINY, alive, children, wait_until
+from runs import TINY, alive, children, wait_until, weights
 
 from leyden.trainer import cli
+from leyden.trainer.launch import start
 
 QUICK = [*TINY[2:], "trainer.max_epochs=1", "trainer.enable_progress_bar=false", "logger=none"]
 
@@ -126,7 +128,8 @@ def test_signal_ends_the_sweep_and_its_trial(
     assert endless.wait(60) == (75 if number is signal.SIGTERM else 130)
     assert not alive(trial)
     assert (here / "mine/0/checkpoints/last.ckpt").exists()
-    assert not (here / "mine/1").exists()
+    assert [path.name for path in (here / "mine/1").iterdir() if path.is_file()] == ["config.yaml"]
+    assert not (here / "mine/agent.json").exists()
 
 
 @pytest.mark.slow
@@ -135,3 +138,39 @@ def test_killed_sweep_leaves_no_trial_behind(endless: subprocess.Popen[bytes]) -
     endless.kill()
     endless.wait()
     wait_until(lambda: not alive(trial), 15)
+
+
+@pytest.mark.slow
+def test_resumed_sweep_equals_trials_trained_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # an epoch reads 1150 samples: the second trial is stuck in its 11th step
+    stuck = ["dataset._target_=hang_examples.Stuck", "dataset.rank=0", "dataset.after=2000,700,3000",
+             f"dataset.once={here}/stuck", f"+python_path=[{Path(__file__).parent}]"]  # fmt: skip
+    words = ["-m", "model=mlp", *QUICK, *stuck, "callbacks.checkpoint.every_n_steps=5", "hydra.sweep.dir=mine"]
+    process = subprocess.Popen([sys.executable, "-m", "leyden.trainer", *words], stdout=subprocess.DEVNULL)
+    try:
+        wait_until((here / "stuck").exists)
+        (trial,) = children(process.pid)
+    finally:
+        process.kill()
+        process.wait()
+    os.kill(trial, signal.SIGKILL)
+    wait_until(lambda: not alive(trial))
+    first = (here / "mine/0/summary.json").read_bytes()
+
+    assert cli.main(["resume", "mine"]) == 0
+    said = capsys.readouterr().out
+    assert "1 of 3 trials are done, 2 are resumed" in said
+    assert said.count("done") >= 4
+    assert (here / "mine/0/summary.json").read_bytes() == first
+    resumed = [json.loads((here / f"mine/{n}/summary.json").read_text())["resumed_from_step"] for n in (0, 1, 2)]
+    assert resumed == [None, 10, None]
+    for number in "012":
+        alone = here / f"alone-{number}"
+        alone.mkdir()
+        shutil.copy(here / f"mine/{number}/config.yaml", alone)
+        assert start(alone) == 0
+        one, other = weights(here / "mine" / number), weights(alone)
+        assert one.keys() == other.keys()
+        assert all(bool((one[name] == other[name]).all()) for name in one)
+    assert cli.main(["resume", "mine"]) == 0
+    assert "3 of 3 trials are done, 0 are resumed" in capsys.readouterr().out

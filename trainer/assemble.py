@@ -27,6 +27,7 @@ from .lightning_module import (
 )
 from .loader_data import LoaderData, is_data_module
 from .log import log
+from .pulse import PREPARATION, START, pulse
 from .random_state import seed_everything
 from .signals import StopRequest
 from .state import RunState
@@ -42,12 +43,15 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest) -> RunSta
     Raises:
         ValueError: the config's parts do not fit together in a way that only building them shows.
     """
+    pulse.at(START, 0)
     fabric = make_fabric(config, run_dir)
     make_deterministic(config)
     # The same weights on every worker; from the training on, each draws for itself.
     seed_everything(config.seed)
     contract = Contract(fabric)
+    pulse.at(PREPARATION, 0)
     data = make_data(config, fabric, contract)
+    pulse.at(START, 0)
     task = make_task(config, data, contract)
     state = RunState(config, run_dir, fabric, contract, task, data, stop_request)
     if state.steps_per_epoch == 0:
@@ -65,7 +69,9 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest) -> RunSta
     keyed(task, state.sample_keys, config.trainer.compile)
     if config.trainer.channels_last:
         task.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it
+    pulse.at(START, 0)
     state.module = fabric.setup_module(Step(task))
+    pulse.at(START, 0)
     settle_precision(task)
     optimizer, state.schedules = make_optimizer(config, task, state)
     state.optimizer = fabric.setup_optimizers(optimizer)

@@ -17,6 +17,7 @@ from . import random_state, shards
 from .checkpoint_names import LAST, folder, path_in, path_of, saved, server_path
 from .checkpoint_names import step_of as step_of  # callers know checkpoints by this module
 from .log import log
+from .pulse import CALLBACKS, CHECKPOINT, MEETING, pulse
 from .shards import Shard, Shards
 from .state import RunState
 from .whole_file import whole_file
@@ -94,14 +95,18 @@ def save(state: RunState) -> Path | None:
     path = path_of(state.run_dir, state.step)
     if state.last_checkpoint == path:
         return path
+    pulse.at(MEETING, state.step)
     state.contract.settle(state.task)
     content = collect(state)
+    pulse.at(CHECKPOINT, state.step)
     content["shards"] = save_shards(state, path)
     if state.fabric.is_global_zero:
         _refuse_not_finite(content["model"])
         write(content, path)
         point_last_at(path)
+    pulse.at(MEETING, state.step)
     state.fabric.barrier()
+    pulse.at(CALLBACKS, state.step)
     state.last_checkpoint = path
     state.call("on_checkpoint")
     return path
@@ -127,7 +132,9 @@ def save_shards(state: RunState, path: Path) -> int:
     write(shard.content(), shards.shard_path(path, rank))
     if rank == 0:
         shards.write_index(path, [pieces for _, pieces in listed])
+    pulse.at(MEETING, state.step)
     state.fabric.barrier()
+    pulse.at(CHECKPOINT, state.step)
     return workers
 
 

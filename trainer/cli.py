@@ -59,6 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config-name", "-cn")
     parser.add_argument("--port", type=int)
     parser.add_argument("--rendezvous")
+    parser.add_argument("--json", action="store_true")
     parser.add_argument("--eval", action="store_true")
     parser.add_argument("--wait", type=float, default=300.0)
     return parser
@@ -91,7 +92,7 @@ def _dispatch(parsed: argparse.Namespace) -> int:
     if (parsed.resolve or parsed.package) and not parsed.cfg:
         raise refuse("--resolve" if parsed.resolve else "--package", "goes with --cfg only", remedy="--cfg job")
     verbs = {"train": _train, "eval": _eval, "resume": _resume, "view": _view, "schema": _schema,
-             "topology": _topology, "node": _node}  # fmt: skip
+             "topology": _topology, "node": _node, "status": _status, "stop": _stop}  # fmt: skip
     return verbs[parsed.verb](parsed)
 
 
@@ -225,14 +226,23 @@ def _eval(parsed: argparse.Namespace) -> int:
 
 
 def _resume(parsed: argparse.Namespace) -> int:
+    from .presence import refuse_led
     from .rerun import change, opened, read_changes, write_changes
+    from .run_folder import absolute, is_sweep
+    from .slurm_jobs import STOP_REQUESTED
 
     named, overrides = _named_run(parsed)
+    if is_sweep(named):
+        from .sweep_resume import resume_sweep
+
+        return resume_sweep(absolute(named), overrides, parsed.config_dir)
     changes = read_changes(overrides, parsed.config_dir)
     run = opened(named, changes.given)
     change(run, changes)
     config = run.judged()
+    refuse_led(run.folder)
     write_changes(run, changes)
+    (run.folder / STOP_REQUESTED).unlink(missing_ok=True)
     if config.launcher == "node":
         return _print_node_command(config, run.checkpoint or run.folder)
     return _started(run.folder, "resume", run.checkpoint)
@@ -256,6 +266,21 @@ def _node(parsed: argparse.Namespace) -> int:
 
     verb = "eval" if parsed.eval else "resume"
     return _told_as_mistake("node", lambda: launch(config, run.folder, verb, run.checkpoint, rendezvous))
+
+
+def _status(parsed: argparse.Namespace) -> int:
+    from .status import status
+
+    return status(parsed.words, parsed.json)
+
+
+def _stop(parsed: argparse.Namespace) -> int:
+    from .stop import stop
+
+    if len(parsed.words) != 1:
+        text = "needs the folder of a run or of a sweep" if not parsed.words else "takes one run or sweep at a time"
+        raise refuse("stop", text, " ".join(parsed.words) or ..., "leyden stop outputs/DAY/TIME")
+    return stop(parsed.words[0])
 
 
 def _view(parsed: argparse.Namespace) -> int:

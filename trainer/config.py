@@ -82,7 +82,7 @@ class Topology(Strict):
 
 
 class Trainer(Strict):
-    """Keys and meanings are those of Lightning's Trainer."""
+    """Keys and meanings are those of Lightning's Trainer; `hang_timeout` is our own."""
 
     max_epochs: Count
     max_steps: Annotated[int, Field(ge=-1)]
@@ -101,6 +101,8 @@ class Trainer(Strict):
     compile: bool
     channels_last: bool
     enable_progress_bar: bool
+    # Runs that were frozen before there was this key do not have it.
+    hang_timeout: Annotated[float, Field(gt=0.0)] | None = None
 
 
 class Config(Strict):

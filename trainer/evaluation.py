@@ -10,6 +10,7 @@ from torchmetrics import Metric
 
 from .lightning_module import TrainerView, batch_transfer, overrides, positional
 from .metric_log import MetricLog
+from .pulse import CALLBACKS, EVALUATION, MEETING, pulse
 from .state import RunState, limited
 
 
@@ -30,9 +31,11 @@ def evaluate(
     stage = "validation" if split == "val" else "test"
     if limit == 0 or not overrides(state.task, f"{stage}_step"):
         return {}
+    pulse.at(MEETING, state.step)
     state.contract.settle(state.task)
     state.sample_keys.set(None)
     with _evaluating(state, split, weights):
+        pulse.at(EVALUATION, state.step)
         state.hooks(f"on_{stage}_start")
         state.hooks(f"on_{stage}_epoch_start")
         batches = limited(limit, state.data.evaluation_steps(split), state.config)
@@ -40,14 +43,19 @@ def evaluate(
         seen = 0
         for index, (batch, samples) in zip(range(batches), state.data.evaluation_batches(split), strict=False):
             state.log.samples = samples
+            pulse.at(EVALUATION, state.step)
             seen += samples
             with nullcontext() if samples else untouched_metrics(state):
                 _evaluation_step(state, stage, taken, transfer(batch), index)
         state.log.samples = seen  # what a hook logs now stands for all of them
         state.hooks(f"on_{stage}_epoch_end")
+        pulse.at(MEETING, state.step)
         values = state.log.epoch_values(state.fabric.strategy)
+        pulse.at(CALLBACKS, state.step)
         state.hooks(f"on_{stage}_end")
+    pulse.at(MEETING, state.step)
     state.data.share_bad_samples(state.fabric)
+    pulse.at(CALLBACKS, state.step)
     return values
 
 

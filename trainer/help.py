@@ -7,9 +7,11 @@ from pathlib import Path
 VERBS = {
     "train": "train what the overrides say (the default; the word may be left out)",
     "eval": "RUN: test a finished run, or one checkpoint of it",
-    "resume": "RUN [key=value ...]: go on with a run in its own folder",
+    "resume": "RUN or SWEEP [key=value ...]: go on with a run in its own folder, or with a sweep's unfinished trials",
     "view": "[DIR] [--port N]: TensorBoard on DIR (outputs/), on this machine only",
     "schema": "[GROUP]: JSON Schema of the config, for editors",
+    "status": "[FOLDER ...] [--json]: how the runs there (outputs/) stand: step, time left, what went wrong",
+    "stop": "RUN or SWEEP: ask it to save and end, and wait until it has",
     "node": "--rendezvous HOST:PORT [--wait S] [--eval] RUN: this host's part of a run over several",
     "topology": "print this machine as a file for a folder topology/ of your own",
 }

@@ -14,6 +14,8 @@ from .evaluation import evaluate, run_step, untouched_metrics, view_of
 from .lightning_module import ScheduleEntry, batch_transfer, positional
 from .log import log
 from .metric_log import Alone
+from .progress_file import ProgressFile
+from .pulse import BACKWARD, CALLBACKS, DATA, FORWARD, MEETING, UPDATE, pulse
 from .state import RunState
 from .strategies.turns_protocol import Turns
 
@@ -29,13 +31,18 @@ def fit(state: RunState) -> None:
         Stopped: on a signal; the checkpoint of this step is written.
         FloatingPointError: the loss is NaN or infinite.
     """
+    pulse.at(MEETING, state.step)
     state.contract.begin_fit()
+    pulse.at(CALLBACKS, state.step)
     state.hooks("on_fit_start")
     state.call("on_fit_start")
     state.hooks("on_train_start")
+    progress = ProgressFile(state)
     while not _finished(state):
-        Epoch(state).train()
+        Epoch(state, progress).train()
+    pulse.at(MEETING, state.step)
     state.contract.settle(state.task)
+    pulse.at(CALLBACKS, state.step)
     state.hooks("on_train_end")
     state.hooks("on_fit_end")
 
@@ -49,13 +56,13 @@ def _finished(state: RunState) -> bool:
 class Epoch:
     """One pass over the training data, or what a checkpoint left of it."""
 
-    def __init__(self, state: RunState):
+    def __init__(self, state: RunState, progress: ProgressFile):
         self.state = state
         self.trainer = state.config.trainer
         self.losses: list[Tensor] = []
         self.first_loss_step = state.step + 1
         self.logged_times = copy(state.times)
-        self.step_end = [c.on_step_end for c in state.callbacks.values() if hasattr(c, "on_step_end")]
+        self.step_end = [progress.look, *(c.on_step_end for c in state.callbacks.values() if hasattr(c, "on_step_end"))]
         self.takes_batch_idx = positional(state.task.training_step) > 1
         self.transfer = batch_transfer(state)
         self.batch_idx = state.step_in_epoch * self.trainer.accumulate_grad_batches
@@ -107,6 +114,7 @@ class Epoch:
         state = self.state
         first = state.step_in_epoch
         end = min(self.steps, first + self.last_step - state.step)
+        pulse.at(MEETING, state.step)
         turns.begin(state.epoch, first, end, state.step)
         epoch_began = state.step - first
         samples = state.samples
@@ -114,6 +122,7 @@ class Epoch:
         while meeting is None:
             self._train_tickets(turns)
             _, sent, between_nodes = self._counted()
+            pulse.at(MEETING, state.step)
             meeting = turns.meet()
             state.times.sent += self._counted()[1] - sent
             state.times.sent_between_nodes += self._counted()[2] - between_nodes
@@ -148,6 +157,7 @@ class Epoch:
         state.hooks("on_before_zero_grad", state.raw_optimizer)
         state.raw_optimizer.zero_grad(set_to_none=True)
         while True:
+            pulse.at(DATA, state.step)
             before, waited_before = perf_counter(), self._counted()[0]
             part = next(parts, None)
             if part is None:
@@ -183,6 +193,7 @@ class Epoch:
     def _forward_backward(self, batch: Any, part: Part) -> int:
         """Gradients of one part; returns the samples that it stands for over all workers."""
         state = self.state
+        pulse.at(FORWARD, state.step)
         self.in_step = True
         state.log.samples = part.samples
         state.sample_keys.set(part.keys)
@@ -208,6 +219,7 @@ class Epoch:
             self.losses.append(loss.detach())
         scaled = loss if part.weight == 1.0 else loss * part.weight
         self.loss = scaled
+        pulse.at(BACKWARD, state.step)
         state.hooks("on_before_backward", scaled)
         state.fabric.backward(scaled)
         state.hooks("on_after_backward")
@@ -234,6 +246,7 @@ class Epoch:
 
     def _update(self, part: Part) -> None:
         state = self.state
+        pulse.at(UPDATE, state.step)
         before, after = (state.step_in_epoch, state.step_in_epoch + 1) if part.rounds is None else part.rounds
         epoch_began = state.step - state.step_in_epoch
         self._advance_to(epoch_began + before)
@@ -259,6 +272,7 @@ class Epoch:
         state = self.state
         state.samples += trained
         self.in_step = False
+        pulse.at(CALLBACKS, state.step)
         every = self.trainer.log_every_n_steps
         if state.step // every > self.logged_at // every:
             self._log()
@@ -278,6 +292,7 @@ class Epoch:
 
         Workers that go by their own clocks log by themselves, but where all meet.
         """
+        pulse.at(MEETING, self.state.step)
         self._refuse_not_finite()
         state = self.state
         self.logged_at = max(self.logged_at, state.step)
@@ -288,6 +303,7 @@ class Epoch:
         values.update(state.times.since(self.logged_times))
         values.update(state.communication(self.logged_times, alone))
         values.update(state.contract.measured())
+        pulse.at(CALLBACKS, state.step)
         self.logged_times = copy(state.times)
         state.report(values)
         if state.fabric.is_global_zero:
@@ -338,10 +354,14 @@ class Epoch:
             for name, weights in state.contract.others_judged(state.task):
                 values = evaluate(state, "val", self.trainer.limit_val_batches, weights)
                 state.report({f"{metric}_{name}": value for metric, value in values.items()})
+        pulse.at(MEETING, state.step)
         state.data.share_bad_samples(state.fabric)
+        pulse.at(CALLBACKS, state.step)
         state.log.in_step = False
         state.hooks("on_train_epoch_end")
+        pulse.at(MEETING, state.step)
         state.report({**state.log.epoch_values(state.fabric.strategy), "epoch": float(state.epoch)})
+        pulse.at(CALLBACKS, state.step)
         state.log.entries.clear()
         for entry in state.schedules:
             if entry.interval == "epoch" and (state.epoch + 1) % entry.frequency == 0:
@@ -356,6 +376,7 @@ class Epoch:
             self._save()
 
     def _save(self) -> None:
+        pulse.at(MEETING, self.state.step)
         self._refuse_not_finite()
         self.state.save_wanted = False
         checkpoint.save(self.state)

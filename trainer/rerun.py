@@ -26,6 +26,7 @@ RESUMABLE = (
     "trainer.log_every_n_steps",
     "trainer.check_val_every_n_epoch",
     "trainer.enable_progress_bar",
+    "trainer.hang_timeout",
 )
 """Keys besides topology and strategy that a resumed run may change: none of them changes what was learned so far."""
 

@@ -9,6 +9,7 @@ from .errors import CannotStart
 from .evaluation import evaluate
 from .log import log
 from .loop import Stopped, fit
+from .pulse import CALLBACKS, MEETING, START, pulse
 from .report import announce, finish
 from .signals import STATUS, StopRequest
 from .state import RunState
@@ -61,6 +62,7 @@ def cut_loggers(state: RunState) -> None:
 
 def train(state: RunState) -> str:
     """Fit, test, report. Returns the run's status."""
+    pulse.at(START, state.step)
     announce(state)
     if state.fabric.is_global_zero:
         write_summary(state.run_dir, {"status": "running", "world_size": state.fabric.world_size, "steps": state.step})
@@ -76,8 +78,10 @@ def train(state: RunState) -> str:
             log.info("stopped early: %s", state.stop_reason)
         if state.data.has("test"):
             state.report(evaluate(state, "test", state.config.trainer.limit_test_batches))
+    pulse.at(CALLBACKS, state.step)
     state.call("on_fit_end")
     state.hooks("teardown", "fit")
+    pulse.at(MEETING, state.step)
     finish(state, status)
     return status
 

@@ -115,6 +115,12 @@ def absolute_paths(values: Any, key: str = "") -> Any:
     return values
 
 
+def is_sweep(named: str) -> bool:
+    """Whether a user names the folder of a sweep."""
+    folder = absolute(named)
+    return (folder / SWEEP).exists() and not (folder / FROZEN).exists()
+
+
 def run_and_checkpoint(named: str) -> tuple[Path, Path | None]:
     """The run folder, and the checkpoint, that a user names by either.
 

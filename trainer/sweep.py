@@ -9,7 +9,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -28,6 +28,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from .compose import Composer, Run, frozen, set_output_dir
 from .errors import ConfigError, refuse
 from .origin import shown
+from .presence import leading
 from .run_folder import SWEEP, absolute, claim, freeze, refuse_taken
 
 STOPPED = (75, 130, 143)
@@ -40,7 +41,7 @@ _QUIET = ["hydra/hydra_logging=none", "hydra/job_logging=none"]
 class Trial:
     """A row of the table at the end."""
 
-    number: int
+    name: str
     overrides: Sequence[str]
     code: int
     metric: float
@@ -78,6 +79,7 @@ class JudgedLauncher(Launcher):
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         self._sweep.judge(job_overrides, initial_job_idx)
         self._sweep.make_folder()
+        self._sweep.freeze_trials()
         results = self._launcher.launch(job_overrides, initial_job_idx)
         for number, (overrides, result) in enumerate(zip(job_overrides, results, strict=True), initial_job_idx):
             self._sweep.note(number, overrides, result)
@@ -103,6 +105,9 @@ class Sweep:
         # Sweepers write into their folder before they know their trials; it gets its place when all are judged.
         self._wanted = absolute(str(self._master.hydra.sweep.dir))
         self._judged: set[int] = set()
+        self._unfrozen: dict[str, Run] = {}
+        """By the folder below the sweep's."""
+        self._until_end = ExitStack()
         self._sweeper: Any = None
 
     def run(self) -> int:
@@ -111,18 +116,23 @@ class Sweep:
         Raises:
             ConfigError: a trial would not start; nothing was made.
         """
-        with tempfile.TemporaryDirectory(prefix="leyden-") as waiting, _sigterm_as_exit():
+        with tempfile.TemporaryDirectory(prefix="leyden-") as waiting, sigterm_as_exit(), self._until_end:
             self._master.hydra.sweep.dir = waiting
             try:
                 self._sweep()
             except KeyboardInterrupt:
-                return 130
+                return self._stopped(130)
             except SystemExit as stop:
-                return int(stop.code or 0)
+                return self._stopped(int(stop.code or 0))
             except HydraException as error:
                 raise refuse("-m", str(error)) from None
-        self._print_table()
+        print_table(self.trials, self.metric_name, self._place)
         return 1 if any(trial.code for trial in self.trials) else 0
+
+    def _stopped(self, code: int) -> int:
+        if self.folder is not None:
+            print(f"stopped; go on with: leyden resume {shown(self.folder)}", flush=True)
+        return code
 
     def _sweep(self) -> None:
         context = HydraContext(config_loader=self._composer.loader, callbacks=Callbacks(self._master))
@@ -158,6 +168,7 @@ class Sweep:
             text = f"trials {folders[subfolder]} and {number} would share a folder"
             raise refuse("hydra.sweep.subdir", text, subfolder, "hydra.sweep.subdir='${hydra.job.num}'")
         folders[subfolder] = number
+        self._unfrozen[subfolder] = run
         if self._named_by_user():
             refuse_taken(self._place / subfolder, "hydra.sweep.dir")
         return run
@@ -191,6 +202,17 @@ class Sweep:
             self._master.hydra.overrides.hydra.append(f"hydra.sweep.dir='{quoted}'")
             OmegaConf.save(self._master, self.folder / SWEEP)
             print(f"sweep folder: {shown(self.folder)}")
+            self._until_end.enter_context(leading(self.folder))
+
+    def freeze_trials(self) -> None:
+        """Write down every trial that is known, so that those which never begin can be resumed, too."""
+        assert self.folder is not None
+        for subfolder, run in self._unfrozen.items():
+            folder = self.folder / subfolder
+            folder.mkdir(parents=True, exist_ok=True)
+            freeze(folder, self._composer.frozen_in(run, folder))
+            self._composer.write_dot_hydra(run, folder)
+        self._unfrozen.clear()
 
     def _claimed(self) -> Path:
         if self._named_by_user() and self._wanted.is_dir():
@@ -205,33 +227,32 @@ class Sweep:
         else:
             print(f"trial {number}: {result._return_value}", file=sys.stderr)
         result.status, result.return_value = JobStatus.COMPLETED, metric
-        self.trials.append(Trial(number, filter_overrides(overrides), code, metric))
+        self.trials.append(Trial(str(number), filter_overrides(overrides), code, metric))
 
-    def _print_table(self) -> None:
-        from rich.console import Console
-        from rich.table import Table
 
-        table = Table("trial", "overrides", "status", self.metric_name, title=f"sweep: {shown(self._place)}")
-        for trial in self.trials:
-            metric = "" if math.isnan(trial.metric) else f"{trial.metric:.5g}"
-            status = {0: "done", 2: "refused"}.get(trial.code, "failed")
-            table.add_row(str(trial.number), " ".join(self._of_its_own(trial)), status, metric)
-        Console(soft_wrap=True).print(table)
+def print_table(trials: Sequence[Trial], metric_name: str, folder: Path) -> None:
+    """How the trials of the sweep in this folder ended."""
+    from rich.console import Console
+    from rich.table import Table
 
-    def _of_its_own(self, trial: Trial) -> list[str]:
-        """The overrides that not every trial has."""
-        shared = set.intersection(*(set(other.overrides) for other in self.trials)) if len(self.trials) > 1 else set()
-        return [override for override in trial.overrides if override not in shared]
+    table = Table("trial", "overrides", "status", metric_name, title=f"sweep: {shown(folder)}")
+    shared = set.intersection(*(set(trial.overrides) for trial in trials)) if len(trials) > 1 else set()
+    for trial in trials:
+        metric = "" if math.isnan(trial.metric) else f"{trial.metric:.5g}"
+        status = {0: "done", 2: "refused"}.get(trial.code, "failed")
+        own = " ".join(override for override in trial.overrides if override not in shared)
+        table.add_row(trial.name, own, status, metric)
+    Console(soft_wrap=True).print(table)
 
 
 def _called(number: int, overrides: Sequence[str]) -> str:
     return f"trial {number} ({' '.join(filter_overrides(overrides))})"
 
 
-def run_process(folder: Path) -> int:
-    """Run a frozen config in a process of its own that gets our signals, once each. Returns its exit code."""
+def run_process(folder: Path, verb: str = "train") -> int:
+    """Train or resume a frozen run in a process of its own that gets our signals, once each. Returns its exit code."""
     # A group of its own: Ctrl-C reaches it through us alone, and a second SIGINT would kill it while it saves.
-    command = [sys.executable, "-m", "leyden.trainer.trial", str(folder), str(os.getpid())]
+    command = [sys.executable, "-m", "leyden.trainer.trial", str(folder), str(os.getpid()), verb]
     process = subprocess.Popen(command, process_group=0)
     received: list[int] = []
 
@@ -282,7 +303,7 @@ def _handled(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
             signal.signal(number, before)
 
 
-def _sigterm_as_exit() -> Any:
+def sigterm_as_exit() -> Any:
     """Between two trials SIGTERM ends the sweep in order."""
 
     def leave(number: int, frame: FrameType | None) -> None:

@@ -1,9 +1,11 @@
 """Starting the processes of a run from its frozen config: none where this one will do, else under Leyden's agent."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
-from ..config import load
+from ..config import Config, load
 from ..environment import apply
+from ..presence import leading
 
 
 def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) -> int:
@@ -19,11 +21,17 @@ def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) ->
 
     Raises:
         ValueError: a user's mistake that only building the parts could show; what `train` had written is removed.
+            Or another process of this host leads the run already.
     """
     run_dir = run_dir.absolute()
     config = load(run_dir)
     if config.launcher == "node":
         raise ValueError(f"this run is started on each of its hosts: leyden node --rendezvous HOST:PORT {run_dir}")
+    with nullcontext() if verb == "eval" else leading(run_dir):
+        return _start(config, run_dir, verb, checkpoint)
+
+
+def _start(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
     # only a process of its own can be started again
     if config.processes == 1 and config.servers == 0 and config.topology.max_restarts == 0:
         from .worker import work_here

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..config import Config
 from .child import AGENT
+from .hang_watch import HangWatch
 from .peers import Peers
 from .processes import Exit, Process, inherited
 from .records import FAILURES, Records
@@ -65,6 +66,8 @@ class Attempt:
         self.records = Records()
         self.workers: list[Process] = []
         self.servers: list[Process] = []
+        self.hangs = HangWatch(job.config, job.run_dir, peers)
+        self._ending = False
 
     def run(self) -> Ended:
         """Start, watch, end. Nothing of it is left on this node afterwards."""
@@ -75,6 +78,7 @@ class Attempt:
                 self.peers.say_over()
                 self._watch(lambda: self.broken() or self.peers.over())
             failed = self.broken()
+            self._ending = True
             if failed:
                 self.peers.say_failing()
                 self._watch(lambda: not self.working(), AFTER_A_FAILURE_S)
@@ -145,6 +149,8 @@ class Attempt:
                 process.kill()
         for worker in self.workers:
             worker.tell(self.signals.told)
+        if not self._ending:
+            self.hangs.look([*self.workers, *self.servers])
 
     def exits(self) -> list[Exit]:
         return [process.exit for process in (*self.workers, *self.servers) if process.exit is not None]
@@ -154,6 +160,7 @@ class Attempt:
             process.kill()
         for process in (*self.workers, *self.servers):
             process.wait()
+        self.hangs.keep([*self.workers, *self.servers])
         self.store.close()
         self.records.remove()
         return self.exits()

@@ -22,6 +22,7 @@ def end_with_agent() -> None:
 def run_as_child(name: str, work: Callable[[], None]) -> NoReturn:
     """Do the work of a process that has taken its signals over, and exit: 0, or 1 with a record of the exception."""
     records = Records.of_agent()
+    records.tell(name)
     records.listen(name)
     try:
         work()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .attempt import POLL_S, Ended, Job
+from .hang import Standing
 from .line import Line
 from .meeting import About, NoMeeting, Rendezvous, disagreement, exits_from_data
 from .processes import Exit
@@ -27,12 +28,15 @@ class Seat:
     """Who sat here, if that agent has vanished."""
     failing: bool = False
     over: bool = False
+    still: Sequence[Standing] | None = None
+    """How its processes stand, where none of its workers moves any more."""
     ended: bool = False
     exits: Sequence[Exit] = field(default_factory=list)
 
     def begin(self) -> None:
         """Forget the attempt before."""
         self.failing = self.over = self.ended = False
+        self.still = None
         self.exits = []
 
     @property
@@ -164,6 +168,9 @@ class Hub:
             seat.failing = True
         elif said == "over":
             seat.over = True
+        elif said == "still":
+            data = message["processes"]
+            seat.still = None if data is None else [Standing.read(item) for item in data]
         elif said == "ended":
             assert seat.line is not None
             seat.ended, seat.failing = True, seat.failing or message["failed"]
@@ -191,6 +198,15 @@ class Hub:
 
     def say_over(self) -> None:
         self._own_over = True
+
+    def standing_still(self, here: Sequence[Standing] | None) -> Sequence[Standing] | None:
+        if here is None or any(seat.still is None for seat in self.seats):
+            return None
+        everybody = [*here, *(standing for seat in self.seats for standing in seat.still or ())]
+        self._say(say="nothing moves", processes=[standing.as_data() for standing in everybody])
+        for seat in self.seats:
+            seat.still = None
+        return everybody
 
     def gathered(self, ended: Ended) -> Ended:
         """How the attempt ended on all nodes together."""

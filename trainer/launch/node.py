@@ -3,6 +3,7 @@
 import errno
 import socket
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from ..config import Config
 from ..environment import apply
 from ..errors import refuse
+from ..presence import leading
 from ..signals import give_back
 from ..summary import mark_failed
 from .agent import attempt_of, lead
@@ -72,7 +74,8 @@ def _lead(job: Job, rendezvous: Rendezvous, listening: socket.socket, signals: S
     place = Place(0, nodes, interface_towards(rendezvous.host))
     hub = Hub(about, rendezvous, listening, place, signals)
     try:
-        return lead(job, signals, hub)
+        with nullcontext() if job.verb == "eval" else leading(job.run_dir):
+            return lead(job, signals, hub)
     except NoMeeting as error:
         if hub.begun:
             mark_failed(job.run_dir, str(error), -1)

@@ -1,6 +1,9 @@
 """The other nodes of a run, as an attempt on this one sees them."""
 
+from collections.abc import Sequence
 from typing import Protocol
+
+from .hang import Standing
 
 
 class Peers(Protocol):
@@ -16,6 +19,14 @@ class Peers(Protocol):
 
     def over(self) -> bool:
         """Whether none of their workers runs any more."""
+        ...
+
+    def standing_still(self, here: Sequence[Standing] | None) -> Sequence[Standing] | None:
+        """Tell them how the processes here stand, where no worker moves any more (None: one does).
+
+        Returns:
+            How the processes of all nodes stand, once, when nothing moves on any of them.
+        """
         ...
 
     def say_failing(self) -> None: ...
@@ -34,6 +45,9 @@ class Nobody:
 
     def over(self) -> bool:
         return True
+
+    def standing_still(self, here: Sequence[Standing] | None) -> Sequence[Standing] | None:
+        return here
 
     def say_failing(self) -> None:
         return

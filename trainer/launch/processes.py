@@ -6,9 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
-from .records import Record, Records
+from ..pulse import START, Beat
+from .records import ASKS_FOR_STACKS, Record, Records
 from .roles import Role
 
 
@@ -39,6 +41,7 @@ class Process:
         self._records = records
         self._signals_told = 0
         self._killed = False
+        self._failure: Record | None = None
         self._child = subprocess.Popen(
             [sys.executable, "-m", f"leyden.trainer.launch.{role.kind}", *arguments],
             stdin=subprocess.DEVNULL,
@@ -51,7 +54,7 @@ class Process:
         """Its end, where it has ended."""
         code = self._child.poll() if self.exit is None else None
         if code is not None:
-            record = self._records.failure(self.role.name)
+            record = self._failure or self._records.failure(self.role.name)
             self.exit = Exit(self.role, code, time.time(), self._killed, record)
         return self.exit
 
@@ -66,7 +69,36 @@ class Process:
         """End it at once."""
         if self.look() is None:
             self._killed = True
-            self._child.kill()
+            self._kill_all()
+
+    def fail(self, why: str) -> None:
+        """End it at once, as one that has failed."""
+        if self.look() is None:
+            self._failure = Record(time.time(), why, False, "")
+            self._kill_all()
+
+    def _kill_all(self) -> None:
+        """With what it has started: a reader that is stuck in a file system would not see its parent go."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.kill()
+
+    def ask_for_stack(self) -> None:
+        """Have it write down what it is doing, if it listens by now."""
+        if self.exit is None and self._records.listens(self.role.name):
+            self._child.send_signal(ASKS_FOR_STACKS)
+
+    def beat(self) -> Beat:
+        """What it said last."""
+        return self._records.beat(self.role.name) or Beat(0, 0, START)
+
+    def stack(self) -> str:
+        """Its answer to `ask_for_stack`; "" where there is none."""
+        return self._records.stack(self.role.name)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
 
     def wait(self) -> Exit:
         """Its end, which must be near."""

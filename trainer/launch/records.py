@@ -1,8 +1,11 @@
-"""What the processes of an attempt tell their agent through files: that they listen, and why they failed."""
+"""What the processes of an attempt tell their agent through files: where they are, and why they failed."""
 
+import faulthandler
 import json
 import os
 import shutil
+import signal
+import struct
 import tempfile
 import time
 import traceback
@@ -10,10 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ..errors import CannotStart
+from ..pulse import Beat, pulse
 from ..whole_file import whole_file
 
 FAILURES = "LEYDEN_FAILURES"
 """Environment variable: the folder of the files."""
+ASKS_FOR_STACKS = signal.SIGUSR1
+"""Whoever listens answers with the stacks of its threads, even where it is stuck outside of Python."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,25 @@ class Records:
 
     def listens(self, name: str) -> bool:
         return (self.folder / f"{name}.pid").exists()
+
+    def tell(self, name: str) -> None:
+        """Publish this process's pulse, and have it answer for its stacks."""
+        pulse.publish(self.folder / f"{name}.pulse")
+        file = open(self.folder / f"{name}.stack", "w")  # noqa: SIM115  # as long as the process lives
+        faulthandler.register(ASKS_FOR_STACKS, file, all_threads=True, chain=False)
+
+    def beat(self, name: str) -> Beat | None:
+        """What a process said last; None where it has not begun to say anything."""
+        path = self.folder / f"{name}.pulse"
+        try:
+            return Beat.read(path.read_bytes())
+        except (OSError, struct.error):
+            return None
+
+    def stack(self, name: str) -> str:
+        """What a process has answered; "" where it has not."""
+        path = self.folder / f"{name}.stack"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     def fail(self, name: str, error: Exception) -> None:
         """Say why this process fails."""

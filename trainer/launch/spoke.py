@@ -3,9 +3,11 @@
 import signal
 import socket
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from .attempt import POLL_S, Ended
+from .hang import Standing
 from .line import Line
 from .meeting import About, NoMeeting, Rendezvous, exits_as_data
 from .signals_heard import Signals
@@ -42,6 +44,8 @@ class Spoke:
         self._passed_on = 0
         self._inbox: list[dict[str, Any]] = []
         self._failing = self._over = False
+        self._told_still = False
+        self._everybody: Sequence[Standing] | None = None
         line.say(say="hello", about=vars(about))
 
     @property
@@ -71,6 +75,8 @@ class Spoke:
     def begin(self) -> None:
         """Forget the attempt before."""
         self._failing = self._over = False
+        self._told_still = False
+        self._everybody = None
 
     def look(self) -> None:
         for message in self._line.hear():
@@ -80,6 +86,8 @@ class Spoke:
                 self._failing = True
             elif message["say"] == "all over":
                 self._over = True
+            elif message["say"] == "nothing moves":
+                self._everybody = [Standing.read(item) for item in message["processes"]]
             else:
                 self._inbox.append(message)
         own = self._signals.own
@@ -93,6 +101,16 @@ class Spoke:
 
     def over(self) -> bool:
         return self._over
+
+    def standing_still(self, here: Sequence[Standing] | None) -> Sequence[Standing] | None:
+        if (here is not None) != self._told_still:
+            self._told_still = here is not None
+            processes = None if here is None else [standing.as_data() for standing in here]
+            self._line.say(say="still", processes=processes)
+        everybody, self._everybody = self._everybody, None
+        if everybody is not None:
+            self._told_still = False
+        return everybody
 
     def say_failing(self) -> None:
         self._line.say(say="failing")

@@ -10,9 +10,11 @@ from ..binding import bind
 from ..config import Config, load
 from ..errors import CannotStart
 from ..log import close_log, open_log
+from ..pulse import START, pulse
 from ..signals import StopRequest, give_back
 from ..targets import make_importable
 from .child import end_with_agent, run_as_child
+from .own_watch import OwnWatch
 
 EXIT_CODES = {"done": 0, "preempted": 75, "interrupted": 130}
 """By the status that a run ends with."""
@@ -26,6 +28,7 @@ def work_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None)
     """
     stop_request = StopRequest()
     kept = stop_request.listen()
+    watch = watched(config, run_dir)
     try:
         return EXIT_CODES[_work(config, run_dir, verb, checkpoint, stop_request)]
     except CannotStart:
@@ -39,9 +42,21 @@ def work_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None)
         mark_failed(run_dir, f"{type(error).__name__}: {error}", rank=0)
         return 1
     finally:
+        if watch is not None:
+            watch.stop()
         close_log()
         _take_group_down()
         give_back(kept)
+
+
+def watched(config: Config, run_dir: Path) -> OwnWatch | None:
+    """A watch over this process, where the config wants one."""
+    if config.trainer.hang_timeout is None:
+        return None
+    pulse.at(START, 0)
+    watch = OwnWatch(config, run_dir, config.trainer.hang_timeout)
+    watch.start()
+    return watch
 
 
 def _work(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest) -> str:

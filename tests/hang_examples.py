@@ -1,0 +1,40 @@
+"""Data that makes a worker stand still, or walk slowly, for tests/test_hangs.py and others."""
+
+import os
+import time
+from pathlib import Path
+
+from torch import Tensor
+
+from leyden.datasets.digits import Digits
+
+
+class Stuck(Digits):
+    """Digits whose training samples one worker cannot read for ever.
+
+    Args:
+        rank: whose; -1: nobody's.
+        after: samples that can be read.
+        each_s: seconds that a sample takes.
+        once: a file that is made when the worker gets stuck; once it is there, everything can be read.
+    """
+
+    def __init__(
+        self, split: str, image_size: int, rank: int = -1, after: int = 0, each_s: float = 0.0, once: str = ""
+    ):
+        super().__init__(split, image_size)
+        self.once = Path(once) if once else None
+        own = int(os.environ.get("RANK") or os.environ.get("LEYDEN_WORKER") or 0)
+        stuck = rank == own and split == "train" and not (self.once and self.once.exists())
+        self.left = after if stuck else float("inf")
+        self.each_s = each_s if split == "train" else 0.0
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        if self.left <= 0:
+            if self.once:
+                self.once.touch()
+            time.sleep(3600)
+        self.left -= 1
+        if self.each_s:
+            time.sleep(self.each_s)
+        return super().__getitem__(index)

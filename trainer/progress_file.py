@@ -1,0 +1,54 @@
+"""progress.json: how far a run is, for whoever asks from outside (`leyden status`)."""
+
+import json
+import math
+import os
+from pathlib import Path
+from time import monotonic, time
+from typing import Any
+
+from .state import RunState
+
+FILE = "progress.json"
+_EVERY_S = 5.0
+
+
+class ProgressFile:
+    """Written by the first worker every few seconds.
+
+    Not flushed to the disk: it is worth nothing after the machine's end, and training must not wait for it.
+    """
+
+    def __init__(self, state: RunState):
+        first = state.fabric.is_global_zero and not state.config.trainer.fast_dev_run
+        self._due = 0.0 if first else math.inf
+        self._began, self._first_step = monotonic(), state.step
+        self._last, self._last_step = self._began, state.step
+
+    def look(self, state: RunState) -> None:
+        """After every step."""
+        now = monotonic()
+        if now >= self._due:
+            self._due = now + _EVERY_S
+            self._write(state, now)
+
+    def _write(self, state: RunState, now: float) -> None:
+        steps, seconds = state.step - self._last_step, now - self._last
+        all_steps, all_seconds = state.step - self._first_step, now - self._began
+        self._last, self._last_step = now, state.step
+        total = state.total_steps
+        content: dict[str, Any] = {
+            "step": state.step,
+            "total_steps": total,
+            "epoch": state.epoch,
+            "samples_per_second": steps * state.config.batch_size / seconds if seconds else None,
+            "seconds_left": (total - state.step) * all_seconds / all_steps if all_steps else None,
+            "time": time(),
+        }
+        _replace(state.run_dir / FILE, json.dumps(content))
+
+
+def _replace(file: Path, text: str) -> None:
+    beside = file.with_name(f".{FILE}.{os.getpid()}")
+    beside.write_text(text + "\n")
+    os.replace(beside, file)

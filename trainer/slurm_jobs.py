@@ -1,0 +1,76 @@
+"""What Slurm knows of jobs, asked for all at once; and telling it to end one. No torch."""
+
+import json
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+FILE = "slurm.json"
+STOP_REQUESTED = "stop_requested"
+"""A file in a run's folder: the job is not queued again."""
+_PATIENCE_S = 30
+_WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+_RUNNING = {"RUNNING", "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING", "SUSPENDED", "STOPPED", "RESIZING"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job, as Slurm tells."""
+
+    id: str
+    state: str
+    reason: str
+
+    @property
+    def waits(self) -> bool:
+        return self.state in _WAITING
+
+    @property
+    def runs(self) -> bool:
+        return self.state in _RUNNING
+
+
+def job_of(run_dir: Path) -> str | None:
+    """The job that the run was submitted as; None for a run without Slurm."""
+    try:
+        return str(json.loads((run_dir / FILE).read_text())["job_id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def known(ids: Iterable[str]) -> dict[str, Job]:
+    """What Slurm says of jobs, those that it has forgotten left out: one call of squeue, one of sacct for the rest."""
+    wanted = sorted(set(ids))
+    found = _asked(["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r"], wanted)
+    rest = [job for job in wanted if job not in found]
+    accounted = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State,Reason"]
+    return {**found, **_asked(accounted, rest)}
+
+
+def _asked(command: Sequence[str], ids: Sequence[str]) -> dict[str, Job]:
+    """Nothing where Slurm is not here, does not answer, or knows none of them (squeue calls that an error)."""
+    if not ids:
+        return {}
+    try:
+        answer = subprocess.run(
+            [*command, f"--jobs={','.join(ids)}"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        ).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    lines = [line.split("|") for line in answer.splitlines()]
+    # "CANCELLED by 1000"
+    jobs = [Job(line[0].strip(), line[1].split()[0], line[2]) for line in lines if len(line) >= 3 and line[1].strip()]
+    return {job.id: job for job in jobs if job.id in ids}
+
+
+def cancel(job: Job) -> str | None:
+    """End a job: at once where it waits, by SIGTERM to its steps where it runs. Returns what went wrong."""
+    signal = ["--signal=TERM"] if job.runs else []
+    try:
+        done = subprocess.run(
+            ["scancel", *signal, job.id], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return done.stderr.strip() or f"exit code {done.returncode}" if done.returncode else None
