@@ -123,6 +123,7 @@ class Epoch:
             self._train_tickets(turns)
             pulse.at(MEETING, state.step)
             _, sent, between_nodes = self._counted()
+            pulse.at(MEETING, state.step)
             meeting = turns.meet()
             state.times.sent += self._counted()[1] - sent
             state.times.sent_between_nodes += self._counted()[2] - between_nodes
