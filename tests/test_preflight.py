@@ -43,9 +43,8 @@ def fabric(*overrides: str) -> Topology:
     ],
 )
 def test_logs_of_nccl_as_users_published_them(name: str, expected: Network) -> None:
-    found = network((LOGS / f"{name}.log").read_text())
-    assert found == expected
-    assert found.tcp == name.startswith("socket")
+    assert network((LOGS / f"{name}.log").read_text()) == expected
+    assert expected.tcp == name.startswith("socket")
 
 
 def test_sockets_are_refused_where_rdma_was_declared_and_nowhere_else() -> None:

@@ -72,9 +72,9 @@ def _fabric_problems(fabric: Fabric) -> Iterator[Problem]:
 def _nccl(kind: str) -> str | None:
     if kind != "cuda":
         return None
-    import torch
+    from torch.cuda import nccl
 
-    return ".".join(map(str, torch.cuda.nccl.version()))
+    return ".".join(map(str, nccl.version()))
 
 
 def _judged(said: list[dict[str, Any]]) -> list[Problem]:
