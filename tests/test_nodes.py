@@ -1,11 +1,14 @@
 """Several nodes without a scheduler: an agent on each, here several on this machine, or on two of its namespaces."""
 
 import os
+import random
 import signal
 import socket
+import time
 from pathlib import Path
 
 import pytest
+import torch
 from agents import Agent, two
 from hosts import TwoHosts, available
 from runs import TINY, Freeze, alive, children, distance, summary, wait_until, weights
@@ -17,7 +20,7 @@ from leyden.trainer.launch.line import Line
 from leyden.trainer.launch.store import listening_socket
 
 TWO_NODES = [*TINY, "strategy=ddp", "topology.launcher=node", "topology.nodes=2"]
-LONG = [*TWO_NODES, "trainer.max_epochs=500", "callbacks.checkpoint.every_n_steps=20"]
+LONG = [*TWO_NODES, "trainer.max_epochs=5000", "callbacks.checkpoint.every_n_steps=20"]
 
 
 def training(run_dir: Path, first: Agent, second: Agent, beyond: int = -1) -> list[int]:
@@ -74,14 +77,61 @@ def test_a_killed_worker_is_named_and_all_start_again_a_killed_agent_is_gone(
 
 
 @pytest.mark.slow
-def test_the_other_node_ends_when_node_0_is_gone(freeze: Freeze, agents: list[Agent]) -> None:
-    run_dir = freeze("run", *LONG)
+def test_whoever_is_killed_at_whatever_time_the_run_ends_is_named_and_loses_nothing(
+    freeze: Freeze, agents: list[Agent]
+) -> None:
+    """Again and again the same run; at last it is as one that nobody disturbed."""
+    rng = random.Random(0)
+    run_dir = freeze("run", *LONG, "schedule=constant")
+    for turn in range(int(os.environ.get("LEYDEN_KILLS", "2"))):
+        first, second = two(agents, run_dir)
+        wait_until(lambda: len(_workers(first)) == len(_workers(second)) == 1)  # noqa: B023
+        workers = [*_workers(first), *_workers(second)]
+        time.sleep(rng.uniform(0, 10))
+        victim = (turn + 1) % 4
+        if victim < 2:
+            os.kill(workers[victim], signal.SIGKILL)
+            assert [first.code(10), second.code(10)] == [1, 1], first.output
+            assert f"rank {victim} failed: killed by SIGKILL" in first.output
+            assert summary(run_dir)["failed_rank"] == victim
+        else:
+            dead, other = (first, second) if victim == 2 else (second, first)
+            dead.process.kill()
+            assert other.code(10) == 1
+            assert_gone(victim - 2, other, run_dir)
+        wait_until(lambda: not [pid for pid in workers if alive(pid)], seconds=10)  # noqa: B023
+    steps = f"trainer.max_steps={newest_step(run_dir) + 7}"
+    (run_dir / "resume.yaml").write_text(f"- changed: {{{steps.replace('=', ': ')}}}\n")
+    unbroken = freeze("unbroken", *LONG, "schedule=constant", steps)
+    for folder in (run_dir, unbroken):
+        first, second = two(agents, folder)
+        assert [first.code(), second.code()] == [0, 0], first.output
+    mine, whole = weights(run_dir), weights(unbroken)
+    assert all(torch.equal(mine[name], whole[name]) for name in whole)
+
+
+def _workers(agent: Agent) -> list[int]:
+    return children(agent.process.pid)
+
+
+@pytest.mark.slow
+def test_an_elastic_worker_of_another_node_dies_and_joins_again(freeze: Freeze, agents: list[Agent]) -> None:
+    elastic = ["strategy=asgd", "strategy.servers=1", "strategy.elastic=true", "topology.max_restarts=1"]
+    run_dir = freeze("run", *(option for option in LONG if option != "strategy=ddp"), "schedule=constant", *elastic)
     first, second = two(agents, run_dir)
-    workers = training(run_dir, first, second)
-    first.process.kill()
-    assert second.code(10) == 1
-    assert_gone(0, second, run_dir)
-    wait_until(lambda: not [pid for pid in workers if alive(pid)], seconds=10)
+    wait_until(lambda: newest_step(run_dir) > 0, seconds=120)
+    (worker,) = _workers(second)
+    beside = _workers(first)
+    assert len(beside) == 2, "a worker and the server"
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: "joins again" in first.output + second.output)
+    assert _workers(first) == beside, "nobody else begins again"
+    before = newest_step(run_dir)
+    wait_until(lambda: newest_step(run_dir) > before)
+    second.process.send_signal(signal.SIGTERM)
+    assert (first.code(), second.code()) == (75, 75), first.output + second.output
+    assert "worker 1 failed: killed by SIGKILL; restart 1 of 1" in second.output
+    assert summary(run_dir)["status"] == "preempted"
 
 
 def assert_gone(node: int, other: Agent, run_dir: Path) -> None:

@@ -110,17 +110,13 @@ class Epoch:
         turns.begin(state.epoch, first, end, state.step)
         epoch_began = state.step - first
         samples = state.samples
-        parts = state.data.ticket_parts(state.epoch, turns.numbers(), turns.reads_ahead)
-        while self._step(parts):
-            turns.trained()
-            if state.stop_request.signal is not None:
-                turns.ask("stop")
-            elif state.save_wanted:
-                turns.ask("save")
-        _, sent, between_nodes = self._counted()
-        meeting = turns.meet()
-        state.times.sent += self._counted()[1] - sent
-        state.times.sent_between_nodes += self._counted()[2] - between_nodes
+        meeting = None
+        while meeting is None:
+            self._train_tickets(turns)
+            _, sent, between_nodes = self._counted()
+            meeting = turns.meet()
+            state.times.sent += self._counted()[1] - sent
+            state.times.sent_between_nodes += self._counted()[2] - between_nodes
         self._advance_to(epoch_began + turns.round())
         state.samples = samples + state.data.samples_of(state.epoch, first, state.step_in_epoch)
         if meeting == "stop":
@@ -130,6 +126,17 @@ class Epoch:
         if meeting == "save":
             self._save()
         return meeting == "save"
+
+    def _train_tickets(self, turns: Turns) -> None:
+        """As long as there are any for this worker."""
+        state = self.state
+        parts = state.data.ticket_parts(state.epoch, turns.numbers(), turns.reads_ahead)
+        while self._step(parts):
+            turns.trained()
+            if state.stop_request.signal is not None:
+                turns.ask("stop")
+            elif state.save_wanted:
+                turns.ask("save")
 
     def _step(self, parts: Iterator[Part]) -> bool:
         """One optimizer step. False when the data has ended."""

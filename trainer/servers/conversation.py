@@ -136,7 +136,8 @@ class Conversation:
             server.open_the_room()
             server.changed.notify_all()
             server.changed.wait_for(lambda: self.worker not in server.met)
-        self.pair.send(header(0))
+            more = server.more_to_train
+        self.pair.send(header(more))
 
     def _where(self, asked: list[float]) -> None:
         server = self.server

@@ -134,11 +134,11 @@ class ServerLink:
         assert meeting
         return meeting
 
-    def meet(self) -> None:
-        """Wait for every worker that is present."""
+    def meet(self) -> bool:
+        """Wait for every worker that is present. Returns whether there is more to train: what a lost one was at."""
         self._settle()
         self.pairs[0].send(header(Ask.MEET))
-        self.pairs[0].receive_header()
+        return bool(self.pairs[0].receive_header()[0])
 
     def where(self) -> Stretch | None:
         """Join the others: what they train on; None where they have ended."""

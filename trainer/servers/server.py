@@ -50,6 +50,8 @@ class Server:
         """How often each worker that is expected was started again."""
         self.met: set[int] = set()
         """Who waits for the others."""
+        self.more_to_train = False
+        """Whether those who had met last were sent back to what a lost worker had been at."""
         self.error: BaseException | None = None
 
     def run(self) -> None:
@@ -116,6 +118,7 @@ class Server:
     def open_the_room(self) -> None:
         """Let everybody go where all have met."""
         if self.present <= self.met:
+            self.more_to_train = bool(self.tickets.returned)
             self.met.clear()
 
     @property

@@ -48,7 +48,8 @@ class Ask(IntEnum):
     """Answered with MEASURES numbers, then so many (staleness, pushes) pairs."""
     LEAVE = 10
     MEET = 11
-    """Answered when every worker that is present has asked it."""
+    """Answered when every worker that is present has asked it: 1 where one was lost at what it had not trained, which
+    is given out again."""
     WHERE = 12
     """Of a worker that joins: answered with the stretch that is trained on, as soon as one is; -1 where none comes."""
 

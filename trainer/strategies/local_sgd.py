@@ -77,12 +77,12 @@ class LocalSGD(RunsAhead):
         """Backward; where h adapts, the rule is told the loss."""
         super().backward(tensor, module, *args, **kwargs)
         if self.adapt_every:
-            now = self.simulation.current.rule if self.simulation and self.simulation.current else self._any_rule()
+            now = self.here.current
             assert isinstance(now, LocalAveraging)
             now.lost(float(tensor.detach()))
 
     def measured(self) -> dict[str, float]:
-        rule = self._any_rule()
+        rule = self.here.current
         assert isinstance(rule, LocalAveraging)
         return {**super().measured(), **({"ahead/h": float(rule.h)} if self.adapt_every else {})}
 

@@ -1,37 +1,24 @@
-"""What a strategy whose workers run ahead shows of itself: distances, staleness, the servers' load."""
+"""What is shown of workers that run ahead: their distances, staleness, the servers' load."""
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
-if TYPE_CHECKING:
-    from .runs_ahead import RunsAhead
+from .requests import Rule
 
 
-def measured(strategy: "RunsAhead") -> tuple[dict[str, float], Counter[int]]:
-    """Scalars under TensorBoard's names (the first worker's, or the mean over virtual ones), and how many pushes were
-    so many versions late since the servers' start."""
-    values = _distance(strategy)
-    if strategy.simulation is not None:
-        values["ahead/simulated_seconds"] = strategy.simulation.now
-    late, load = _servers(strategy)
+def scalars(rules: Sequence[Rule], late: Counter[int], load: Mapping[str, float]) -> dict[str, float]:
+    """Under TensorBoard's names; the distance is the mean over `rules`.
+
+    Args:
+        late: pushes by the versions that they were late.
+        load: what the servers have done.
+    """
+    values: dict[str, float] = {}
+    known = [float(rule.distance) for rule in rules if rule.distance is not None]
+    if known:
+        values["ahead/distance"] = sum(known) / len(known)
     pushes = sum(late.values())
     if pushes:
-        values["ahead/staleness_mean"] = sum(version * count for version, count in late.items()) / pushes
+        values["ahead/staleness_mean"] = sum(versions * count for versions, count in late.items()) / pushes
         values["ahead/staleness_max"] = float(max(late))
-    return {**values, **{f"servers/{name}": value for name, value in load.items()}}, late
-
-
-def _distance(strategy: "RunsAhead") -> dict[str, float]:
-    rules = [w.rule for w in strategy.simulation.workers] if strategy.simulation is not None else [strategy.rule]
-    known = [float(rule.distance) for rule in rules if rule.distance is not None]
-    return {"ahead/distance": sum(known) / len(known)} if known else {}
-
-
-def _servers(strategy: "RunsAhead") -> tuple[Counter[int], dict[str, float]]:
-    if strategy.simulation is not None:
-        piece = strategy.simulation.piece
-        return (Counter(), {}) if piece is None else (piece.staleness, {"pushes": float(piece.load.pushes)})
-    if strategy.live is None or strategy.live.link is None or strategy.global_rank != 0:
-        return Counter(), {}
-    load, late = strategy.live.link.measure()
-    return late, load
+    return {**values, **{f"servers/{name}": value for name, value in load.items()}}

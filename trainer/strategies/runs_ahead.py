@@ -9,7 +9,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from lightning.fabric.strategies import DDPStrategy
 from lightning.pytorch import LightningModule
@@ -18,23 +17,22 @@ from torch.optim import Optimizer
 
 from ..config import Config, Topology
 from ..log import log
-from ..servers import files
 from ..servers.link import ServerLink
 from ..servers.pieces import Piece
 from ..servers.tickets import FixedTickets, Tickets
 from ..shards import Shard, Shards
 from ..state import RunState
-from . import measures
 from .delays import Delays
 from .flat_parameters import FlatParameters, Replica
 from .ledger import Ledger, Placement
 from .live import Live
 from .replay import Replay, read_events
 from .requests import Rule
-from .saved_workers import all_saved_workers, load_worker, optimizer_state, saved_worker
+from .saved_workers import all_saved_workers
 from .simulation import Simulation, VirtualWorker, clones, own_optimizer_state, settings
-from .turns import LinkTurns, SimulatedTurns
 from .turns_protocol import Turns
+from .virtual import Virtual
+from .workers_here import WorkersHere
 
 
 class RunsAhead(DDPStrategy):
@@ -58,6 +56,7 @@ class RunsAhead(DDPStrategy):
     """
 
     ledger: Ledger
+    here: WorkersHere
 
     def __init__(
         self, topology: Topology, simulate: bool, delay: str, delay_ms: float, slower: float,
@@ -72,10 +71,6 @@ class RunsAhead(DDPStrategy):
         self.incarnation = int(os.environ.get("LEYDEN_INCARNATION", "0")) if self.elastic else 0
         self._delay = (delay, delay_ms / 1e3, slower)
         self._bytes_a_second = None if link_mbit_s is None else link_mbit_s * 1e6 / 8
-        self.turns: Turns | None = None
-        """Who trains on what, where workers go by their own clocks; None: in lockstep."""
-        self.live: Live | None = None
-        self.simulation: Simulation | None = None
         self._begun = False
         self._late: Counter[int] = Counter()
 
@@ -132,23 +127,17 @@ class RunsAhead(DDPStrategy):
     def attach(self, state: RunState) -> None:
         """Everything is built; nothing is loaded yet."""
         self.state = state
-        if self.simulate:
-            self._attach_simulation(state)
-            return
-        replica = Replica(self.flat, self.flat.values, state.raw_optimizer)
-        self.rule = self.make_rule(replica)
-        segments = self.flat.segments(state.raw_optimizer)
-        link = None
-        if self.servers():
-            link = ServerLink(
-                self.servers(), self.global_rank, self.incarnation, self.flat.values, segments, self.ledger
-            )
-        self.live = Live(replica, self.rule, self.ledger, link)
-        if link is not None:
-            barrier = link.meet if self.elastic else state.fabric.barrier
-            self.turns = LinkTurns(link, lambda: self.live and self.live.finish("settle"), barrier)
+        self.here = self._virtual(state) if self.simulate else self._live(state)
 
-    def _attach_simulation(self, state: RunState) -> None:
+    def _live(self, state: RunState) -> Live:
+        replica = Replica(self.flat, self.flat.values, state.raw_optimizer)
+        rule, link, rank = self.make_rule(replica), None, self.global_rank
+        if self.servers():
+            segments = self.flat.segments(state.raw_optimizer)
+            link = ServerLink(self.servers(), rank, self.incarnation, self.flat.values, segments, self.ledger)
+        return Live(replica, rule, self.ledger, link, state, rank, self.elastic)
+
+    def _virtual(self, state: RunState) -> Virtual:
         config, optimizer = state.config, state.raw_optimizer
         workers: list[VirtualWorker] = []
         for number in range(self.workers):
@@ -161,11 +150,14 @@ class RunsAhead(DDPStrategy):
         tickets = FixedTickets(self.workers) if workers[0].rule.lockstep else self.make_tickets(config)
         replayed = config.strategy.arguments.get("replay")
         if replayed:
-            self.simulation = Replay(workers, piece, tickets, delays, self.ledger, events=read_events(Path(replayed)))
-        else:
-            self.simulation = Simulation(workers, piece, tickets, delays, self.ledger)
-        self.simulation.attach(state)
-        self.turns = SimulatedTurns(self.simulation)
+            events = read_events(Path(replayed))
+            return Virtual(Replay(workers, piece, tickets, delays, self.ledger, events=events), state)
+        return Virtual(Simulation(workers, piece, tickets, delays, self.ledger), state)
+
+    @property
+    def turns(self) -> Turns | None:
+        """Who trains on what, where workers go by their own clocks; None: in lockstep."""
+        return self.here.turns
 
     @staticmethod
     def make_tickets(config: Config) -> Tickets:
@@ -178,77 +170,41 @@ class RunsAhead(DDPStrategy):
             return
         self._begin_at_module()
         if self.incarnation:
-            self._join()
-        elif self.live is not None and self.live.link is not None:
-            if self.global_rank == 0:
-                self.live.link.start(self.flat.values)
-            self.barrier()
-
-    def _join(self) -> None:
-        """A worker that was started again goes on where the others are, at what the servers hold."""
-        assert self.live is not None
-        assert self.live.link is not None
-        assert isinstance(self.turns, LinkTurns)
-        stretch, state = self.live.link.where(), self.state
-        if stretch is None:
-            log.info("the others have ended: nothing is left to do")
-            os._exit(0)
-        self.turns.join(stretch.serial)
-        self.live.rule.start(self.live.link.look())
-        for entry in state.schedules:
-            was, now = (state.step, stretch.step) if entry.interval == "step" else (state.epoch, stretch.epoch)
-            for _ in range(now // entry.frequency - was // entry.frequency):
-                entry.scheduler.step()
-        state.epoch, state.step, state.step_in_epoch = stretch.epoch, stretch.step, stretch.first_round
-        for logger in state.fabric.loggers if self.global_rank == 0 else ():
-            if hasattr(logger, "cut_after"):
-                logger.cut_after(state.step)  # pyright: ignore[reportAttributeAccessIssue]
-        log.info("worker %d joins again at epoch %d, step %d", self.global_rank, state.epoch + 1, state.step)
+            assert isinstance(self.here, Live)
+            self.here.join()
+        else:
+            self.here.start_servers(self.flat.values)
 
     def _begin_at_module(self) -> None:
         self._begun = True
-        if self.simulation is None:
-            self._any_rule().start(self.flat.values)
-            return
-        for worker in self.simulation.workers:
-            worker.rule.start(self.flat.values)
-        if self.simulation.piece is not None:
-            self.simulation.piece.values.copy_(self.flat.values)
+        self.here.start(self.flat.values)
 
     def begin_part(self, part: Any) -> None:
-        if self.live is not None:
-            self.live.begin()
+        self.here.begin()
 
     def optimizer_step(self, optimizer: Any, **kwargs: Any) -> Any:
         """The worker's own step, where its rule has one, and what the rule does after it."""
         result = None
-        if self._any_rule().steps_locally:
+        if self._steps_locally:
             result = super().optimizer_step(optimizer, **kwargs)
         else:
             optimizer._opt_called = True  # what schedulers ask before they complain that they come first
-        if self.simulation is not None:
-            self.simulation.stepped()
-        else:
-            assert self.live is not None
-            self.live.stepped()
+        self.here.stepped()
         return result
 
-    def _any_rule(self) -> Rule:
-        return self.simulation.workers[0].rule if self.simulation is not None else self.rule
+    @property
+    def _steps_locally(self) -> bool:
+        return self.here.current.steps_locally
 
     def judged(self) -> Tensor:
         """The flat weights that count. All workers must call it, between two steps."""
-        if not self._begun:
-            return self.flat.values
-        if self.simulation is not None:
-            return self.simulation.finish("judged")[0]
-        assert self.live is not None
-        return self.live.finish("judged")
+        return self.here.judged() if self._begun else self.flat.values
 
     @contextmanager
     def evaluated(self, task: nn.Module) -> Iterator[None]:
         """The judged weights and the workers' mean statistics in place of this worker's."""
-        with self._weights(task, self.judged(), self._mean_buffers(task)):
+        buffers = self.here.mean_buffers(task) if self._begun else clones(task)
+        with self._weights(task, self.judged(), buffers):
             yield
 
     @contextmanager
@@ -262,29 +218,9 @@ class RunsAhead(DDPStrategy):
             self.flat.values.copy_(kept)
             _copy(kept_buffers, task)
 
-    def _mean_buffers(self, task: nn.Module) -> list[Tensor]:
-        """Mean over workers of what BatchNorm and its kin have measured; counters are the first worker's."""
-        if self.simulation is not None and self._begun:
-            each = [worker.buffers for worker in self.simulation.workers]
-            return [torch.stack(b).mean(0) if b[0].is_floating_point() else b[0] for b in zip(*each, strict=True)]
-        buffers = clones(task)
-        if self.live is not None and not self.alone:
-            for buffer in buffers:
-                if buffer.is_floating_point():
-                    dist.all_reduce(buffer)
-                    buffer /= self.workers
-        return buffers
-
     def others_judged(self, task: nn.Module) -> Iterator[tuple[str, Any]]:
         """Each worker's own weights, as (name, context), where they are to be validated as well."""
-        for worker in range(self.workers):
-            if self.simulation is not None:
-                virtual = self.simulation.workers[worker]
-                values, buffers = virtual.replica.values, virtual.buffers
-            else:
-                values, buffers = self.flat.values.clone(), clones(task)
-                for tensor in (values, *buffers):
-                    dist.broadcast(tensor, worker)
+        for worker, (values, buffers) in enumerate(self.here.each(task)):
             yield f"worker{worker}", self._weights(task, values, buffers)
 
     def full_state(self, task: LightningModule, optimizer: Optimizer) -> dict[str, Any]:
@@ -293,29 +229,13 @@ class RunsAhead(DDPStrategy):
             model = {name: value.clone() for name, value in task.state_dict().items()}
         groups = optimizer.state_dict()["param_groups"]
         content = {"model": model, "optimizer": {"state": {}, "param_groups": groups}}
-        return {**content, "kind": self.kind, "servers": self._save_servers()}
-
-    def _save_servers(self) -> int:
-        step = self.state.step
-        if self.live is not None and self.live.link is not None:
-            if self.global_rank == 0:
-                self.live.link.save(step)
-            return self.servers()
-        if self.simulation is not None and self.simulation.piece is not None:
-            files.save(self.simulation.piece, self.state.run_dir, step, server=0)
-            return 1
-        return 0
+        return {**content, "kind": self.kind, "servers": self.here.save_servers(self.state.step)}
 
     def shard(self, task: LightningModule, optimizer: Optimizer) -> Shard | None:
         """What the workers of this process have for themselves."""
-        if self.elastic or not self._any_rule().steps_locally:
+        if self.elastic or not self._steps_locally:
             return None  # they begin again at what the servers have
-        if self.simulation is not None:
-            workers = [saved_worker(w.replica, w.rule, w.buffers, optimizer) for w in self.simulation.workers]
-        else:
-            assert self.live is not None
-            workers = [saved_worker(self.live.replica, self.rule, clones(task), optimizer)]
-        return Shard(own={"ahead": {"kind": self.kind, "workers": workers}})
+        return Shard(own={"ahead": {"kind": self.kind, "workers": self.here.saved(task, optimizer)}})
 
     def load_full_state(
         self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: Shards | None
@@ -328,52 +248,25 @@ class RunsAhead(DDPStrategy):
         if optimizer is None:
             return
         optimizer.load_state_dict(state["optimizer"])
-        if state["optimizer"]["state"] and not self._any_rule().steps_locally:
+        if state["optimizer"]["state"] and not self._steps_locally:
             log.info("the checkpoint's momenta are dropped: the servers begin theirs anew")
-        self._spread(task, optimizer)
+        # a checkpoint of a strategy in lockstep has one optimizer state and one set of statistics, for all workers
+        self.here.inherit(task, optimizer)
         if self.incarnation:
             return
-        self._begin_at_module()
-        if not self._restore_servers(state):
-            self._begun = False
-            self.begin_fit()
-        if len(saved) != self.workers:
-            if self._any_rule().steps_locally:
-                log.info("all %d workers start at the weights that were judged", self.workers)
-            return
-        if self.simulation is not None:
-            for worker, own in zip(self.simulation.workers, saved, strict=True):
-                load_worker(worker.replica, worker.rule, worker.buffers, optimizer, own)
+        if state.get("servers") and state.get("kind") == self.kind:
+            self._begin_at_module()
+            self.here.restore_servers(state["position"]["step"], state["servers"])
         else:
-            assert self.live is not None
-            own = saved[self.global_rank]
-            load_worker(self.live.replica, self.rule, list(task.buffers()), optimizer, own)
-
-    def _spread(self, task: LightningModule, optimizer: Optimizer) -> None:
-        """A checkpoint of a strategy in lockstep has one optimizer state and one set of statistics, for all workers."""
-        if self.simulation is not None:
-            for worker in self.simulation.workers:
-                worker.replica.own_state = optimizer_state(optimizer)
-                worker.replica.own_groups = settings(optimizer)
-                worker.buffers = clones(task)
-
-    def _restore_servers(self, content: dict[str, Any]) -> bool:
-        """Whether the servers go on with what they have saved. All workers must call it."""
-        servers, step = content.get("servers", 0), content["position"]["step"]
-        if not servers or content.get("kind") != self.kind:
-            return False
-        if self.simulation is not None and self.simulation.piece is not None:
-            piece = self.simulation.piece
-            piece.restore(files.load(self.state.run_dir, step, servers, 0, piece.values.numel()))
-        elif self.live is not None and self.live.link is not None:
-            if self.global_rank == 0 and not self.incarnation:
-                self.live.link.restore(step, servers)
-            self.barrier()
-        return True
+            self.begin_fit()
+        if len(saved) == self.workers:
+            self.here.load(saved, task, optimizer)
+        elif self._steps_locally:
+            log.info("all %d workers start at the weights that were judged", self.workers)
 
     def measured(self) -> dict[str, float]:
         """What to log besides: distances, staleness, the servers' load."""
-        values, self._late = measures.measured(self)
+        values, self._late = self.here.measured()
         return values
 
     def histograms(self) -> dict[str, dict[int, int]]:
@@ -382,8 +275,7 @@ class RunsAhead(DDPStrategy):
 
     def leave(self) -> None:
         """The worker has nothing more to ask of the servers."""
-        if self.live is not None and self.live.link is not None:
-            self.live.link.leave()
+        self.here.leave()
 
 
 def _copy(values: list[Tensor], task: nn.Module) -> None:

@@ -12,7 +12,7 @@ class LinkTurns:
 
     reads_ahead = True
 
-    def __init__(self, link: ServerLink, settle: Callable[[], object], barrier: Callable[[], None]):
+    def __init__(self, link: ServerLink, settle: Callable[[], None], barrier: Callable[[], bool]):
         self.link = link
         self.settle = settle
         self.barrier = barrier
@@ -50,9 +50,10 @@ class LinkTurns:
         if self._wanted != "stop":
             self._wanted = meeting
 
-    def meet(self) -> Meeting:
+    def meet(self) -> Meeting | None:
         self.settle()
-        self.barrier()
+        if self.barrier():
+            return None
         assert self._meeting is not None
         return self._meeting
 

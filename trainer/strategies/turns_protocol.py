@@ -28,8 +28,8 @@ class Turns(Protocol):
         """Have everybody meet soon."""
         ...
 
-    def meet(self) -> Meeting:
-        """All tickets of this process are trained. Returns, when everybody is there, why."""
+    def meet(self) -> Meeting | None:
+        """All tickets of this process are trained. Returns, when everybody is there, why; None: there are more."""
         ...
 
     def round(self) -> int:
