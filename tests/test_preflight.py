@@ -13,8 +13,9 @@ from runs import TINY, Freeze, Processes, summary
 from leyden.trainer.config import Topology
 from leyden.trainer.discovery.adapters import ports
 from leyden.trainer.errors import Problem
+from leyden.trainer.log import log
 from leyden.trainer.preflight.devices import shared_devices
-from leyden.trainer.preflight.machines import together
+from leyden.trainer.preflight.machines import _judged_apart, together
 from leyden.trainer.preflight.nccl_log import Network, network
 from leyden.trainer.preflight.network import adapter_problems, interface_problems
 from leyden.trainer.preflight.table import as_data
@@ -42,9 +43,8 @@ def fabric(*overrides: str) -> Topology:
     ],
 )
 def test_logs_of_nccl_as_users_published_them(name: str, expected: Network) -> None:
-    found = network((LOGS / f"{name}.log").read_text())
-    assert found == expected
-    assert found.tcp == name.startswith("socket")
+    assert network((LOGS / f"{name}.log").read_text()) == expected
+    assert expected.tcp == name.startswith("socket")
 
 
 def test_sockets_are_refused_where_rdma_was_declared_and_nowhere_else() -> None:
@@ -103,6 +103,20 @@ def test_a_problem_of_several_nodes_is_told_once() -> None:
     problem = as_data(Problem("key", "it is down", remedy="mend it"))
     said = [{"node": f"node {n}", "problems": [problem] if n else []} for n in (0, 1, 2, 2)]
     assert together(said) == [Problem("key", "node 1, node 2: it is down", remedy="mend it")]
+
+
+def test_clocks_that_differ_are_told_and_break_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    said = [
+        {"node": f"node {n}", "ahead": ahead, "first": True, "problems": []}
+        for n, ahead in enumerate((0.0, 0.3, -61.0))
+    ]
+    log.addHandler(caplog.handler)
+    try:
+        assert _judged_apart(said) == []
+    finally:
+        log.removeHandler(caplog.handler)
+    (told,) = {record.getMessage() for record in caplog.records}
+    assert "the clock of node 2 is 61 s behind node 0's" in told
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 LinkKind = Literal["in_node", "across_sockets", "fabric"]
+CollectiveName = Literal["all_reduce", "all_to_all"]
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Link:
 class Collective:
     """A collective of some workers."""
 
-    name: Literal["all_reduce", "all_to_all"]
+    name: CollectiveName
     where: str
     workers: int
     seconds: Mapping[int, float]

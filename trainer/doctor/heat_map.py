@@ -8,6 +8,8 @@ from .figures import Result
 
 _COLOURS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
 """From slow to fast; their order shows in grey, too, and to the colour-blind."""
+_NARROWEST = 4.0
+"""Colours span at least this factor, so that links that hardly differ look alike."""
 _NOT_MEASURED = (225, 225, 225)
 _MARGIN, _FOOT = 44, 46
 _LARGEST = 960
@@ -21,7 +23,8 @@ def heat_map(result: Result) -> Image.Image:
     image = Image.new("RGB", (width, _MARGIN + count * cell + _FOOT), "white")
     draw = ImageDraw.Draw(image)
     rates = {(link.source, link.target): link.best_gb_s for link in result.links}
-    least, most = min(rates.values(), default=1.0), max(rates.values(), default=1.0)
+    slowest, most = min(rates.values(), default=1.0), max(rates.values(), default=1.0)
+    least = min(slowest, most / _NARROWEST)
     for row in range(count):
         for column in range(count):
             rate = rates.get((row, column))
@@ -32,7 +35,7 @@ def heat_map(result: Result) -> Image.Image:
                 dark = sum(colour) < 380
                 _text(draw, left + cell // 2, top + cell // 2, f"{rate:.3g}", "white" if dark else "black")
     _axes(draw, result, cell)
-    _text(draw, width // 2, image.height - 30, f"GB/s from the row's rank to the column's: {least:.3g} to {most:.3g}")
+    _text(draw, width // 2, image.height - 30, f"GB/s from the row's rank to the column's: {slowest:.3g} to {most:.3g}")
     _text(draw, width // 2, image.height - 14, "dark is slow, grey was not measured, lines part nodes")
     return image
 
@@ -52,7 +55,7 @@ def _axes(draw: ImageDraw.ImageDraw, result: Result, cell: int) -> None:
 
 
 def _colour(rate: float, least: float, most: float) -> tuple[int, int, int]:
-    share = math.log(rate / least) / math.log(most / least) if most > least else 1.0
+    share = math.log(rate / least) / math.log(most / least)
     at = share * (len(_COLOURS) - 1)
     low = min(int(at), len(_COLOURS) - 2)
     red, green, blue = (round(a + (b - a) * (at - low)) for a, b in zip(_COLOURS[low], _COLOURS[low + 1], strict=True))

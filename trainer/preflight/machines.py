@@ -72,9 +72,9 @@ def _fabric_problems(fabric: Fabric) -> Iterator[Problem]:
 def _nccl(kind: str) -> str | None:
     if kind != "cuda":
         return None
-    import torch
+    from torch.cuda import nccl
 
-    return ".".join(map(str, torch.cuda.nccl.version()))
+    return ".".join(map(str, nccl.version()))
 
 
 def _judged(said: list[dict[str, Any]]) -> list[Problem]:
@@ -93,8 +93,8 @@ def _judged_apart(said: list[dict[str, Any]]) -> list[Problem]:
     for worker in said:
         if worker["first"] and abs(worker["ahead"]) > CLOCKS_APART_S:
             log.warning(
-                "preflight: the clock of %s is %.0f s %s of node 0's: times in logs and files will not agree (NTP)",
-                worker["node"], abs(worker["ahead"]), "ahead" if worker["ahead"] > 0 else "behind",
+                "preflight: the clock of %s is %.0f s %s node 0's: times in logs and files will not agree (NTP)",
+                worker["node"], abs(worker["ahead"]), "ahead of" if worker["ahead"] > 0 else "behind",
             )  # fmt: skip
     return together(said)
 
