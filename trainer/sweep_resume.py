@@ -104,13 +104,13 @@ def _stopped(folder: Path, code: int) -> int:
 
 
 def _print(folder: Path, trials: Sequence[FrozenRun], codes: dict[Path, int], jobs: dict[Path, str]) -> None:
-    rows = [
-        Trial(of.name, _overrides(of), codes[of], monitored(of, run.values), jobs.get(of, ""))
-        for run in trials
-        for of in [run.folder]
-    ]
+    rows = [_row(run, codes[run.folder], jobs.get(run.folder, "")) for run in trials]
     monitor = (trials[0].values.get("callbacks", {}).get("checkpoint") or {}).get("monitor") if trials else None
     print_table(rows, monitor or "val/acc", folder)
+
+
+def _row(run: FrozenRun, code: int, job: str) -> Trial:
+    return Trial(run.folder.name, _overrides(run.folder), code, monitored(run.folder, run.values), job)
 
 
 def _overrides(trial: Path) -> list[str]:
