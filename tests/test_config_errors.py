@@ -13,7 +13,6 @@ from runs import TINY
 from leyden.trainer import cli
 from leyden.trainer.compose import Composer
 from leyden.trainer.config import Target
-from leyden.trainer.errors import ConfigError
 from leyden.trainer.signatures import node_problems
 from leyden.trainer.topology import CPU_WORKERS_PER_CORE, cores, gpu_count
 

@@ -76,9 +76,12 @@ def _queued(sweep: Path, trials: Sequence[tuple[FrozenRun, Config]]) -> dict[Pat
     from .launch.attempt import Job
     from .launch.slurm.trials import queue_trials
 
-    jobs = {number: Job(config, run.folder, "resume", None) for number, (run, config) in enumerate(trials)}
-    numbers = queue_trials(sweep, jobs)
-    return {jobs[number].run_dir: job_id for number, job_id in numbers.items()}
+    numbered = all(run.folder.name.isdigit() for run, _ in trials)
+    jobs = {
+        int(run.folder.name) if numbered else number: Job(config, run.folder, "resume", None)
+        for number, (run, config) in enumerate(trials)
+    }
+    return {jobs[number].run_dir: job_id for number, job_id in queue_trials(sweep, jobs).items()}
 
 
 def _run(trials: Sequence[FrozenRun]) -> dict[Path, int]:
