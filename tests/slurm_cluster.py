@@ -47,7 +47,7 @@ ReturnToService=2
 KillWait=30
 MinJobAge=3600
 SlurmctldTimeout=15
-SlurmdTimeout=15
+SlurmdTimeout=10
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4
 PartitionName=all Nodes=n1,n2 Default=YES MaxTime=UNLIMITED State=UP
