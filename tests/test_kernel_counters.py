@@ -67,7 +67,7 @@ class KernelCounter:
 @pytest.mark.parametrize("case", CASES)
 def test_the_ledger_is_what_the_kernel_counts(tmp_path: Path, case: str) -> None:
     (tmp_path / "kernel_counter.py").write_text(COUNTER)
-    counter = ["+callbacks.counter._target_=kernel_counter.KernelCounter", f"python_path=[{tmp_path}]"]
+    counter = ["+callbacks.counter._target_=kernel_counter.KernelCounter", f"+python_path=[{tmp_path}]"]
     run_dir = freeze(tmp_path / "run", *LONG, *CASES[case], *counter)
     with TwoHosts() as hosts:
         summary = hosts.run(run_dir)

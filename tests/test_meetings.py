@@ -1,4 +1,4 @@
-"""A meeting of elastic workers at a real server: what a worker was at that dies while others wait is given out again."""
+"""A meeting of elastic workers at a real server: what one was at that dies while others wait is given out again."""
 
 import os
 import subprocess

@@ -48,7 +48,7 @@ class ElasticAttempt(Attempt):
             if worker.exit is not None and worker.exit.code and worker.role not in self._told:
                 self._gone(worker.exit)
                 self._told.add(worker.role)
-        if self.signals.told:
+        if self.signals.told or self._succeeded():
             self._due.clear()
         for number in [number for number, when in self._due.items() if time.monotonic() >= when]:
             if not self.broken():

@@ -48,6 +48,9 @@ class Server:
         self.present = set(range(self.workers))
         self.incarnations = dict.fromkeys(range(self.workers), 0)
         """How often each worker that is expected was started again."""
+        self.coming: set[int] = set()
+        """Who was started again and has not left since: to be told where the others are, or that they are done."""
+        self.over = False
         self.met: set[int] = set()
         """Who waits for the others."""
         self.more_to_train = False
@@ -60,7 +63,9 @@ class Server:
         if self.config.elastic:
             threading.Thread(target=self._expect_newcomers, daemon=True).start()
         with self.changed:
-            self.changed.wait_for(lambda: self.error is not None or not self.present)
+            self.changed.wait_for(
+                lambda: self.error is not None or self.over or not (self.config.elastic or self.present)
+            )
         if self.recording is not None:
             self.recording.close()
         if self.error is not None:
@@ -70,9 +75,9 @@ class Server:
         threading.Thread(target=self._guard, args=(worker, incarnation), daemon=True).start()
 
     def _expect_newcomers(self) -> None:
-        """The agent says in the store which workers have died, and which it has started again."""
+        """The agent says in the store which workers have died, and which it has started again, until nobody is left."""
         store, lost = open_store(), dict.fromkeys(range(self.workers), -1)
-        while True:
+        while not self.over:
             time.sleep(_LOOK_EVERY_S)
             for worker in range(self.workers):
                 gone = _number(store, f"leyden/worker/{worker}/gone")
@@ -82,7 +87,11 @@ class Server:
                 newest = _number(store, f"leyden/worker/{worker}/incarnation")
                 if newest > self.incarnations[worker]:
                     self.incarnations[worker] = newest
+                    self.coming.add(worker)
                     self._listen_to(worker, newest)
+            with self.changed:
+                self.over = not (self.present or self.coming)
+                self.changed.notify_all()
 
     def _guard(self, worker: int, incarnation: int) -> None:
         try:
@@ -107,6 +116,7 @@ class Server:
             if incarnation != self.incarnations[worker]:
                 return
             self.present.discard(worker)
+            self.coming.discard(worker)
             self.tickets.lose(worker)
             if self.piece is not None:
                 self.piece.lose(worker)

@@ -78,7 +78,7 @@ class WorkersHere(Protocol):
         ...
 
     def measured(self) -> tuple[dict[str, float], Counter[int]]:
-        """Scalars under TensorBoard's names, and how many pushes were so many versions late since the servers' start."""
+        """Scalars under TensorBoard's names, and how many pushes were so many versions late since the start."""
         ...
 
     def leave(self) -> None:
