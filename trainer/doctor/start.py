@@ -47,7 +47,9 @@ def _values(composer: Composer, composed: Any, file: Path | None) -> dict[str, A
     topology = values["topology"]
     # nothing is trained; the batch must only suit the number of workers
     batch_size = topology["nodes"] * topology["devices_per_node"]
-    return {**values, "batch_size": batch_size, "doctor": {"write": str(file) if file else None}}
+    still = {**values["trainer"], "hang_timeout": None}  # it makes no steps
+    doctor = {"write": str(file) if file else None}
+    return {**values, "batch_size": batch_size, "trainer": still, "doctor": doctor}
 
 
 def _refuse_others(overrides: Sequence[str]) -> None:
