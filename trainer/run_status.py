@@ -24,8 +24,8 @@ class RunStatus:
 
     run: str
     state: str
-    """running, starting, stopping, queued; done, stopped early, preempted, interrupted, failed, "ended without a word",
-    "not started"."""
+    """running, starting, stopping, queued; done, stopped early, preempted, interrupted, failed, refused, slow,
+    "ended without a word", "not started"."""
     step: int | None = None
     """Optimizer steps done."""
     total_steps: int | None = None
@@ -99,6 +99,8 @@ def _ended(run_dir: Path, summary: dict[str, Any], lead: Presence | None, job: J
         rank = summary.get("failed_rank", -1)
         error = str(summary.get("error", ""))
         return "failed", f"rank {rank}: {error}" if rank >= 0 else error
+    if status == "slow":
+        return status, f"what is: {shown(run_dir / 'result.json')}"
     # a process that is gone, and whose file is still there, did not come to its own end
     if status == "running" or lead is not None or (job is not None and status is None):
         said = [f"Slurm's job {job.id}: {job.state}"] if job is not None else []
