@@ -6,9 +6,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
@@ -38,7 +40,58 @@ def freeze(run_dir: Path, *overrides: str) -> Path:
     return run_dir
 
 
-class TwoHosts:
+class Hosts(ABC):
+    """A context in which there are network namespaces; what it made is gone afterwards.
+
+    Args:
+        namespaces: their names.
+    """
+
+    def __init__(self, namespaces: Sequence[str]):
+        self._namespaces = namespaces
+
+    def __enter__(self) -> Self:
+        try:
+            for name in self._namespaces:
+                do("ip", "netns", "add", name)
+            self.join()
+        except BaseException:
+            self._remove()
+            raise
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._remove()
+
+    def _remove(self) -> None:
+        for name in self._namespaces:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+
+    @abstractmethod
+    def join(self) -> None:
+        """Lay cables between the namespaces, which are there."""
+
+    @staticmethod
+    def cable(namespace: str, card: str, other: str, plug: str) -> None:
+        """From a card in one namespace to one in another."""
+        do("ip", "-n", namespace, "link", "add", card, "type", "veth", "peer", "name", plug, "netns", other)
+
+    @staticmethod
+    def switch_on(namespace: str, card: str, address: str) -> None:
+        """Give a card its address, and let it and the loopback carry traffic."""
+        do("ip", "-n", namespace, "addr", "add", f"{address}/24", "dev", card)
+        do("ip", "-n", namespace, "link", "set", "lo", "up")
+        do("ip", "-n", namespace, "link", "set", card, "up")
+
+    @staticmethod
+    def limit_card(namespace: str, card: str, mbit: float | None) -> None:
+        """What a card sends at most, in Mbit/s; None: no limit."""
+        bucket = ["tbf", "rate", f"{mbit}mbit", "burst", "256kb", "latency", "100ms"]
+        discipline = ["pfifo_fast"] if mbit is None else bucket
+        do("ip", "netns", "exec", namespace, "tc", "qdisc", "replace", "dev", card, "root", *discipline)
+
+
+class TwoHosts(Hosts):
     """A context in which runs can be started on two hosts; what it made is gone afterwards.
 
     Args:
@@ -52,50 +105,25 @@ class TwoHosts:
         self.mbit = mbit
         self.names = tuple(f"leyden{os.getpid()}host{number}" for number in range(2))
         self._ports = 29600
+        super().__init__(self.names)
 
-    def __enter__(self) -> "TwoHosts":
-        try:
-            self._join()
-        except BaseException:
-            self._remove()
-            raise
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._remove()
-
-    def _join(self) -> None:
-        for name in self.names:
-            _do("ip", "netns", "add", name)
+    def join(self) -> None:
         one, other = self.names
-        _do(
-            "ip", "-n", one, "link", "add", self.cards[0], "type", "veth", "peer", "name", self.cards[1], "netns", other
-        )
+        self.cable(one, self.cards[0], other, self.cards[1])
         for name, card, address in zip(self.names, self.cards, self.addresses, strict=True):
-            _do("ip", "-n", name, "addr", "add", f"{address}/24", "dev", card)
-            _do("ip", "-n", name, "link", "set", "lo", "up")
-            _do("ip", "-n", name, "link", "set", card, "up")
+            self.switch_on(name, card, address)
         if self.mbit is not None:
             self.limit(self.mbit)
 
     def limit(self, mbit: float | None) -> None:
         """Another rate for the cable; None: no limit."""
         for name, card in zip(self.names, self.cards, strict=True):
-            discipline = ["tc", "qdisc", "replace", "dev", card, "root"]
-            if mbit is None:
-                _do("ip", "netns", "exec", name, *discipline, "pfifo_fast")
-            else:
-                bucket = ["tbf", "rate", f"{mbit}mbit", "burst", "256kb", "latency", "100ms"]
-                _do("ip", "netns", "exec", name, *discipline, *bucket)
-
-    def _remove(self) -> None:
-        for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True)
+            self.limit_card(name, card, mbit)
 
     def sent(self) -> list[int]:
         """Bytes that each host's network card has sent, by the kernel's counters."""
         counters = [f"/sys/class/net/{card}/statistics/tx_bytes" for card in self.cards]
-        read = [_do("ip", "netns", "exec", n, "cat", path) for n, path in zip(self.names, counters, strict=True)]
+        read = [do("ip", "netns", "exec", n, "cat", path) for n, path in zip(self.names, counters, strict=True)]
         return [int(text) for text in read]
 
     def run(self, run_dir: Path, verb: str = "train") -> dict[str, Any]:
@@ -146,7 +174,12 @@ class TwoHosts:
         )  # fmt: skip
 
 
-def _do(*command: str) -> str:
+def do(*command: str) -> str:
+    """What a command prints.
+
+    Raises:
+        RuntimeError: it fails; holds what it says.
+    """
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()}")
