@@ -1,8 +1,9 @@
-"""What Slurm knows of jobs, asked for all at once; and telling it to end one. No torch."""
+"""Slurm's own commands, what they know of jobs, asked for all at once, and telling it to end one. No torch."""
 
 import json
+import os
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,24 @@ STOP_REQUESTED = "stop_requested"
 _PATIENCE_S = 30
 _WAITING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 _RUNNING = {"RUNNING", "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING", "SUSPENDED", "STOPPED", "RESIZING"}
+_CLUSTER = ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS")
+"""Variables that say how Slurm is reached, not which job this is."""
+
+
+def outside_any_job(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without what a job that this process runs in has left there: a job inherits it from sbatch."""
+    return {name: value for name, value in environment.items() if name in _CLUSTER or not name.startswith("SLURM_")}
+
+
+def answer(*command: str, patience_s: float | None = None) -> subprocess.CompletedProcess[str]:
+    """What a command of Slurm's prints.
+
+    Raises:
+        FileNotFoundError: there is none on this machine.
+        subprocess.TimeoutExpired: it does not answer within patience_s.
+    """
+    environment = outside_any_job(os.environ)
+    return subprocess.run(command, capture_output=True, text=True, timeout=patience_s, check=False, env=environment)
 
 
 @dataclass(frozen=True)
@@ -32,7 +51,7 @@ class Job:
 
 
 def job_of(run_dir: Path) -> str | None:
-    """The job that the run was submitted as; None for a run without Slurm."""
+    """The number of the newest job that trains a run, of an array's task 123_4; None where there was none."""
     try:
         return str(json.loads((run_dir / SUBMITTED).read_text())["job_id"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -53,12 +72,10 @@ def _asked(command: Sequence[str], ids: Sequence[str]) -> dict[str, Job]:
     if not ids:
         return {}
     try:
-        answer = subprocess.run(
-            [*command, f"--jobs={','.join(ids)}"], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
-        ).stdout
+        told = answer(*command, f"--jobs={','.join(ids)}", patience_s=_PATIENCE_S).stdout
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    lines = [line.split("|") for line in answer.splitlines()]
+    lines = [line.split("|") for line in told.splitlines()]
     # "CANCELLED by 1000"
     jobs = [Job(line[0].strip(), line[1].split()[0], line[2]) for line in lines if len(line) >= 3 and line[1].strip()]
     return {job.id: job for job in jobs if job.id in ids}
@@ -68,9 +85,7 @@ def cancel(job: Job) -> str | None:
     """End a job: at once where it waits, by SIGTERM to its steps where it runs. Returns what went wrong."""
     signal = ["--signal=TERM"] if job.runs else []
     try:
-        done = subprocess.run(
-            ["scancel", *signal, job.id], capture_output=True, text=True, timeout=_PATIENCE_S, check=False
-        )
+        done = answer("scancel", *signal, job.id, patience_s=_PATIENCE_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return done.stderr.strip() or f"exit code {done.returncode}" if done.returncode else None

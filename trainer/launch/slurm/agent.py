@@ -2,6 +2,7 @@
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from ...checkpoint_names import saved
@@ -25,7 +26,7 @@ def main(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
     for name in _OF_THE_AGENT:
         os.environ.pop(name, None)
     job = Job(load(run_dir), run_dir, verb, checkpoint)
-    job = Job(job.config, run_dir, verb, starting_point(job))
+    job = replace(job, checkpoint=starting_point(job))
     try:
         if job.config.topology.nodes == 1:
             return start_here(job.config, run_dir, verb, job.checkpoint)

@@ -1,25 +1,6 @@
-"""Slurm's own commands: called, and their answers."""
+"""What the launcher asks of Slurm about one job."""
 
-import os
-import subprocess
-from collections.abc import Mapping
-
-_CLUSTER = ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS")
-"""Variables that say how Slurm is reached, not which job this is."""
-
-
-def outside_any_job(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what a job that this process runs in has left there: a job inherits it from sbatch."""
-    return {name: value for name, value in environment.items() if name in _CLUSTER or not name.startswith("SLURM_")}
-
-
-def answer(*command: str) -> subprocess.CompletedProcess[str]:
-    """What a command of Slurm's prints.
-
-    Raises:
-        FileNotFoundError: there is none on this machine.
-    """
-    return subprocess.run(command, capture_output=True, text=True, check=False, env=outside_any_job(os.environ))
+from ...slurm_jobs import answer
 
 
 def state_of(job_id: str) -> str | None:

@@ -11,10 +11,10 @@ from pathlib import Path
 from ...config import Config
 from ...errors import refuse
 from ...run_folder import write_whole
+from ...slurm_jobs import answer
 from ..attempt import POLL_S
 from ..meeting import NoMeeting, Rendezvous, address_of_interface, address_towards
 from ..signals_heard import Signals
-from .commands import answer
 from .script import folder
 
 WAIT_S = 300.0

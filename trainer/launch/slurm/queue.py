@@ -10,9 +10,9 @@ from ...config import Config
 from ...errors import ConfigError, refuse
 from ...origin import shown
 from ...run_folder import write_whole
-from ...slurm_jobs import STOP_REQUESTED, SUBMITTED
+from ...slurm_jobs import STOP_REQUESTED, SUBMITTED, answer, job_of
 from ..attempt import Job
-from .commands import answer, cancel, reason_of, state_of
+from .commands import cancel, reason_of, state_of
 from .refusals import NEVER, never_starts, no_slurm, refused
 from .script import folder, job_script, log_path, script_path
 
@@ -34,17 +34,11 @@ def queue(job: Job) -> int:
 
 def refuse_second(run_dir: Path) -> None:
     """Raise ConfigError where a job that trains this run is in Slurm's queue: two would write over each other."""
-    number = job_id(run_dir)
+    number = job_of(run_dir)
     state = None if number is None else state_of(number)
     if state is not None:
         text = f"its job {number} is in Slurm's queue, {state}"
         raise refuse("RUN", text, shown(run_dir), f"leyden stop {shown(run_dir)}, or scancel {number}, and then again")
-
-
-def job_id(run_dir: Path) -> str | None:
-    """The number of the newest job that trains a run, of an array's task 123_4; None where there was none."""
-    path = run_dir / SUBMITTED
-    return json.loads(path.read_text())["job_id"] if path.exists() else None
 
 
 @contextmanager

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ...checkpoint_names import saved, step_of
 from ...run_folder import write_whole
-from ...slurm_jobs import STOP_REQUESTED
-from .commands import answer, state_of
+from ...slurm_jobs import STOP_REQUESTED, answer
+from .commands import state_of
 from .queue import REQUEUES
 from .script import folder
 
