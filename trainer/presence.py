@@ -12,6 +12,7 @@ from pathlib import Path
 
 from .errors import refuse
 from .origin import shown
+from .run_folder import write_whole
 
 FILE = "agent.json"
 _BEAT_S = 15.0
@@ -67,9 +68,7 @@ def leading(folder: Path) -> Iterator[None]:
     """
     refuse_led(folder)
     file = folder / FILE
-    beside = file.with_name(f".{FILE}.{os.getpid()}")
-    beside.write_text(json.dumps(asdict(Presence.own())) + "\n")
-    os.replace(beside, file)
+    write_whole(file, json.dumps(asdict(Presence.own())) + "\n")
     over = threading.Event()
     threading.Thread(target=_beat, args=(file, over), name="leyden-presence", daemon=True).start()
     try:
