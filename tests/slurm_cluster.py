@@ -140,15 +140,23 @@ class SlurmCluster:
         return self.job(job_id)
 
     @contextmanager
-    def urgent_job(self, node: str) -> Iterator[None]:
-        """Somebody else's, which has the whole node when the context begins, and ends with it."""
+    def urgent_job(self, node: str) -> Iterator[str]:
+        """Somebody else's, for which the whole node is to be made free. Yields its number; ends with the context."""
         options = ("--parsable", "--partition=urgent", f"--nodelist={node}", "--exclusive", "--output=/dev/null")
         job_id = self.run("sbatch", *options, "--wrap=sleep 600").strip()
         try:
-            wait_until(lambda: self.job(job_id)["JobState"] == "RUNNING")
-            yield
+            yield job_id
         finally:
             self.run("scancel", job_id)
+
+    @contextmanager
+    def slow_node(self, node: str) -> Iterator[None]:
+        """The node's daemon answers when the context has ended. Its jobs go on."""
+        self._daemons[node].send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._daemons[node].send_signal(signal.SIGCONT)
 
     def kill_node(self, node: str) -> None:
         """As if its power failed: its daemon and every process on it."""

@@ -78,13 +78,16 @@ def held_once_an_epoch(times: int) -> list[str]:
 
 @pytest.mark.timeout(300 + 60 * REQUEUES)
 def test_two_nodes_are_one_run_however_often_they_are_stopped(slurm: SlurmCluster, here: Path, freeze: Freeze) -> None:
-    """Requeued, and told to stop as preemption with a grace time does, in turns."""
+    """Requeued from outside, and at last to make room, while a node is slow to answer and Slurm says SIGNALING."""
     often = held_once_an_epoch(REQUEUES)
     run_dir, job = submitted(here, *TWO_NODES, *often)
-    for turn in range(REQUEUES):
+    for _ in range(REQUEUES - 1):
         held(run_dir, workers=2)
         assert summary(run_dir)["status"] == "running"
-        slurm.run(*(("scancel", "--signal=TERM") if turn % 2 else ("scontrol", "requeue")), job)
+        slurm.run("scontrol", "requeue", job)
+    held(run_dir, workers=2)
+    with slurm.slow_node("n2"), slurm.urgent_job("n2"):
+        wait_until(lambda: slurm.job(job)["Restarts"] == str(REQUEUES), 120)
     whole = unbroken(freeze, "strategy=ddp", "topology.devices_per_node=2", often[-1])
     ended = slurm.ended(job)
     assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", str(REQUEUES)), log(run_dir)
@@ -98,7 +101,8 @@ def test_a_run_makes_room_for_a_more_urgent_job(
     run_dir, job = submitted(here, *ONE_NODE, "topology.slurm.exclude=n1", *HELD, "callbacks.holds.steps=[5,0]")
     for times in (1, 2):
         held(run_dir)
-        with slurm.urgent_job("n2"):
+        with slurm.urgent_job("n2") as urgent:
+            wait_until(lambda: slurm.job(urgent)["JobState"] == "RUNNING", 120)
             waiting = slurm.job(job)
             assert (waiting["JobState"], waiting["Restarts"]) == ("PENDING", str(times)), log(run_dir)
             assert log(run_dir).count("is queued again, to go on from step 5") == times
