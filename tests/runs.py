@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
-from leyden.trainer import checkpoint
+from leyden.trainer import checkpoint, cli
 
 TINY = ["model=mlp", "model.hidden=[16]", "dataset.image_size=8", "trainer.max_epochs=2"]
 """A training of well under a second."""
@@ -110,6 +111,13 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
     """Largest relative distance of two sets of tensors."""
     assert one.keys() == other.keys()
     return max(float((one[n].double() - other[n]).norm() / max(1e-30, other[n].double().norm())) for n in one)
+
+
+def states(capsys: pytest.CaptureFixture[str], *folders: Path) -> dict[str, dict[str, Any]]:
+    """What `leyden status --json` says, by the run folder's name."""
+    capsys.readouterr()
+    assert cli.main(["status", "--json", *map(str, folders)]) == 0
+    return {Path(run["run"]).name: run for run in json.loads(capsys.readouterr().out)}
 
 
 def cut_back(whole: Path, to: Path, step: int) -> Path:

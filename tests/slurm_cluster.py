@@ -8,8 +8,8 @@ import signal
 import socket
 import subprocess
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runs import wait_until
@@ -18,7 +18,7 @@ PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "sque
 NODES = ("n1", "n2")
 MARK = "LEYDEN_TEST_CLUSTER"
 """Environment variable by which the cluster's processes are known."""
-_ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL")
+_ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
 
 CONFIG = """
 ClusterName=leyden
@@ -43,6 +43,8 @@ SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0
 SlurmdParameters=config_overrides
 JobRequeue=1
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
 ReturnToService=2
 KillWait=30
 MinJobAge=3600
@@ -50,7 +52,8 @@ SlurmctldTimeout=15
 SlurmdTimeout=10
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[1]} CPUs=4
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={ports[2]} CPUs=4
-PartitionName=all Nodes=n1,n2 Default=YES MaxTime=UNLIMITED State=UP
+PartitionName=all Nodes=n1,n2 Default=YES MaxTime=UNLIMITED State=UP PriorityTier=1 GraceTime=300
+PartitionName=urgent Nodes=n1,n2 MaxTime=UNLIMITED State=UP PriorityTier=2
 """
 
 
@@ -135,6 +138,25 @@ class SlurmCluster:
         """What Slurm says of a job when it has ended."""
         wait_until(lambda: self.job(job_id)["JobState"] in _ENDED, seconds)
         return self.job(job_id)
+
+    @contextmanager
+    def urgent_job(self, node: str) -> Iterator[str]:
+        """Somebody else's, for which the whole node is to be made free. Yields its number; ends with the context."""
+        options = ("--parsable", "--partition=urgent", f"--nodelist={node}", "--exclusive", "--output=/dev/null")
+        job_id = self.run("sbatch", *options, "--wrap=sleep 600").strip()
+        try:
+            yield job_id
+        finally:
+            self.run("scancel", job_id)
+
+    @contextmanager
+    def slow_node(self, node: str) -> Iterator[None]:
+        """The node's daemon answers when the context has ended. Its jobs go on."""
+        self._daemons[node].send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._daemons[node].send_signal(signal.SIGCONT)
 
     def kill_node(self, node: str) -> None:
         """As if its power failed: its daemon and every process on it."""

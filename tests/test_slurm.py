@@ -1,22 +1,33 @@
 """Runs through a real Slurm: two nodes on this machine. What needs no cluster is in test_slurm_script.py."""
 
-import json
+import os
+import random
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from runs import TINY, Freeze, distance, rows, summary, wait_until, weights
+from runs import Freeze, distance, states, summary, wait_until, weights
 from slurm_cluster import SlurmCluster, available
+from slurm_runs import (
+    HELD,
+    ONE_NODE,
+    QUICK,
+    STEPS_AN_EPOCH,
+    TWO_NODES,
+    assert_one_run,
+    assert_same,
+    held,
+    job_of,
+    log,
+    submitted,
+    unbroken,
+)
 
 from leyden.trainer import checkpoint, cli
-from leyden.trainer.launch import start
 
 HERE = Path(__file__).parent
-QUICK = [*TINY, "trainer.precision=64-true", "trainer.max_steps=40", "trainer.enable_progress_bar=false"]
-HELD = ["+callbacks.holds._target_=slurm_examples.Holds"]
-TWO_NODES = ["topology=slurm", "topology.device.kind=cpu", "topology.nodes=2", "strategy=ddp"]
-ONE_NODE = ["topology=slurm", "topology.device.kind=cpu"]
+REQUEUES = int(os.environ.get("LEYDEN_REQUEUES", "2"))
 
 pytestmark = [
     pytest.mark.slow,
@@ -52,145 +63,158 @@ def limited(slurm: SlurmCluster, tmp_path_factory: pytest.TempPathFactory) -> tu
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE))
         patch.setattr(sys, "path", list(sys.path))
-        return submitted(tmp_path_factory.mktemp("limited"), *ONE_NODE, *limit, *HELD, "callbacks.holds.steps=[5]")
+        here, elsewhere = tmp_path_factory.mktemp("limited"), "topology.slurm.exclude=n2"
+        return submitted(here, *ONE_NODE, elsewhere, *limit, *held_once_an_epoch(1))
 
 
-def submitted(here: Path, *overrides: str) -> tuple[Path, str]:
-    """A run that Slurm has taken, and its job's number."""
-    run_dir = here / "run"
-    assert cli.main([*QUICK, *overrides, f"hydra.run.dir={run_dir}"]) == 0
-    return run_dir, json.loads((run_dir / "slurm.json").read_text())["job_id"]
+def held_once_an_epoch(times: int) -> list[str]:
+    """Overrides for a run that is held so many times, after a random step of each epoch but the last."""
+    rng = random.Random(0)
+    # several workers, told to stop, make three more steps
+    steps = [epoch * STEPS_AN_EPOCH + rng.randint(1, STEPS_AN_EPOCH - 4) for epoch in range(times)]
+    return [*HELD, f"callbacks.holds.steps={steps}", f"trainer.max_epochs={times + 1}"]
 
 
-def log(run_dir: Path) -> str:
-    path = run_dir / "slurm" / "job.log"
-    return path.read_text() if path.exists() else ""
-
-
-def held(run_dir: Path, step: int, workers: int = 1) -> None:
-    try:
-        wait_until(lambda: len(list(run_dir.glob(f"held-{step}-*"))) == workers, 120)
-    except AssertionError:
-        raise AssertionError(log(run_dir)) from None
-
-
-def unbroken(freeze: Freeze, *overrides: str) -> Path:
-    """The same run, never stopped, without Slurm."""
-    run_dir = freeze(f"unbroken-{len(overrides)}", *QUICK, *HELD, "+callbacks.holds.steps=[]", *overrides)
-    assert start(run_dir) == 0
-    return run_dir
-
-
-def assert_same(run_dir: Path, whole: Path) -> None:
-    """Bit for bit, and logged as one run."""
-    ours, theirs = weights(run_dir), weights(whole)
-    assert all((ours[name] == theirs[name]).all() for name in theirs)
-    assert_one_run(run_dir)
-
-
-def assert_one_run(run_dir: Path) -> None:
-    """Done, one TensorBoard run, every epoch logged once."""
-    assert summary(run_dir)["status"] == "done"
-    assert {path.parent for path in run_dir.rglob("events.out.tfevents.*")} == {run_dir}
-    epochs = [row["epoch"] for row in rows(run_dir) if row.get("val/acc")]
-    assert len(epochs) == len(set(epochs)) == 2
-
-
+@pytest.mark.timeout(300 + 60 * REQUEUES)
 def test_two_nodes_are_one_run_however_often_they_are_stopped(slurm: SlurmCluster, here: Path, freeze: Freeze) -> None:
-    run_dir, job = submitted(here, *TWO_NODES, *HELD, "callbacks.holds.steps=[5,12]")
-    held(run_dir, 5, workers=2)
-    slurm.run("scontrol", "requeue", job)
-    held(run_dir, 12, workers=2)
-    assert summary(run_dir)["status"] == "running"
-    slurm.run("scancel", "--signal=TERM", job)  # what preemption with GraceTime does
+    """Requeued from outside, and at last to make room, while a node is slow to answer and Slurm says SIGNALING."""
+    often = held_once_an_epoch(REQUEUES)
+    run_dir, job = submitted(here, *TWO_NODES, *often)
+    for _ in range(REQUEUES - 1):
+        held(run_dir, workers=2)
+        assert summary(run_dir)["status"] == "running"
+        slurm.run("scontrol", "requeue", job)
+    held(run_dir, workers=2)
+    with slurm.slow_node("n2"), slurm.urgent_job("n2"):
+        wait_until(lambda: slurm.job(job)["Restarts"] == str(REQUEUES), 120)
+    whole = unbroken(freeze, "strategy=ddp", "topology.devices_per_node=2", often[-1])
+    ended = slurm.ended(job)
+    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", str(REQUEUES)), log(run_dir)
+    assert_same(run_dir, whole, epochs=REQUEUES + 1)
+
+
+def test_a_run_makes_room_for_a_more_urgent_job(
+    slurm: SlurmCluster, here: Path, freeze: Freeze, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twice, the second time before it has made another step."""
+    run_dir, job = submitted(here, *ONE_NODE, "topology.slurm.exclude=n1", *HELD, "callbacks.holds.steps=[5,0]")
+    for times in (1, 2):
+        held(run_dir)
+        with slurm.urgent_job("n2") as urgent:
+            wait_until(lambda: slurm.job(urgent)["JobState"] == "RUNNING", 120)
+            waiting = slurm.job(job)
+            assert (waiting["JobState"], waiting["Restarts"]) == ("PENDING", str(times)), log(run_dir)
+            assert log(run_dir).count("is queued again, to go on from step 5") == times
+            seen = states(capsys, run_dir)["run"]
+            assert (seen["state"], seen["step"]) == ("queued", 5)
+    whole = unbroken(freeze)
     ended = slurm.ended(job)
     assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "2"), log(run_dir)
-    assert summary(run_dir)["world_size"] == 2
-    assert distance(weights(run_dir), weights(unbroken(freeze))) <= 1e-10
-    assert_same(run_dir, unbroken(freeze, "strategy=ddp", "topology.devices_per_node=2"))
+    assert_same(run_dir, whole)
 
 
-def test_a_node_that_dies(slurm: SlurmCluster, here: Path, freeze: Freeze) -> None:
-    run_dir, job = submitted(
-        here, *TWO_NODES, *HELD, "callbacks.holds.steps=[25]", "callbacks.checkpoint.every_n_steps=10"
-    )
-    held(run_dir, 25, workers=2)
+def test_two_nodes_of_two_workers_equal_one_worker_though_one_node_dies(
+    slurm: SlurmCluster, here: Path, freeze: Freeze
+) -> None:
+    often = ["callbacks.holds.steps=[25]", "callbacks.checkpoint.every_n_steps=10"]
+    run_dir, job = submitted(here, *TWO_NODES, "topology.devices_per_node=2", *HELD, *often)
+    held(run_dir, workers=4)
     slurm.kill_node("n2")
+    alone = unbroken(freeze)
     wait_until(lambda: slurm.job(job)["Restarts"] == "1", 120)
     slurm.start_node("n2")
     assert slurm.ended(job)["JobState"] == "COMPLETED", log(run_dir)
-    assert distance(weights(run_dir), weights(unbroken(freeze))) <= 1e-10
+    assert summary(run_dir)["world_size"] == 4
+    assert distance(weights(run_dir), weights(alone)) <= 1e-10
     assert_one_run(run_dir)
 
 
-def test_a_run_that_shall_stop_is_not_queued_again(slurm: SlurmCluster, here: Path) -> None:
-    run_dir, job = submitted(here, *ONE_NODE, *HELD, "callbacks.holds.steps=[5]")
-    held(run_dir, 5)
+def test_a_run_that_shall_stop_is_not_queued_again(
+    slurm: SlurmCluster, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # a process that reads data hears the signals, too
+    run_dir, job = submitted(here, *ONE_NODE, *HELD, "callbacks.holds.steps=[5]", "dataset.num_workers=1")
+    held(run_dir)
+    seen = states(capsys, run_dir)["run"]
+    assert (seen["state"], seen["total_steps"]) == ("running", 2 * STEPS_AN_EPOCH)
+    assert 1 <= seen["step"] <= 5
+    assert seen["samples_per_second"] > 0
+    assert seen["seconds_left"] > 0
     assert cli.main(["resume", str(run_dir)]) == 2  # it is running
-    (run_dir / "stop_requested").touch()
-    slurm.run("scancel", "--signal=TERM", job)
+    assert cli.main(["stop", str(run_dir)]) == 0
     ended = slurm.ended(job)
     assert (ended["JobState"], ended["Restarts"], ended["ExitCode"]) == ("FAILED", "0", "75:0")
-    assert summary(run_dir)["status"] == "preempted"
     assert "not queued again: its run was asked to stop" in log(run_dir)
+    seen = states(capsys, run_dir)["run"]
+    assert (seen["state"], seen["step"], seen["checkpoint"]) == ("preempted", 5, "checkpoints/step=00000005.ckpt")
 
-    (run_dir / "held-5-0").unlink()
-    assert cli.main(["resume", str(run_dir / "checkpoints/last.ckpt"), "trainer.max_steps=6"]) == 0
+    # by somebody else, or by Slurm before it had heard
+    slurm.run("scontrol", "requeue", job)
+    wait_until(lambda: slurm.job(job)["Restarts"] == "1")
+    assert (slurm.ended(job)["ExitCode"], summary(run_dir)["steps"]) == ("75:0", 5)
+    assert not list(run_dir.glob("held-*"))
+
+    assert cli.main(["resume", str(run_dir / "checkpoints/last.ckpt"), "trainer.max_steps=20"]) == 0
     assert not (run_dir / "stop_requested").exists()
-    again = json.loads((run_dir / "slurm.json").read_text())["job_id"]
-    assert slurm.ended(again)["JobState"] == "COMPLETED", log(run_dir)
-    assert summary(run_dir)["steps"] == 6
-
-
-def test_a_cancelled_job_saves_and_is_gone(slurm: SlurmCluster, here: Path) -> None:
-    # a process that reads data hears the signal, too
-    run_dir, job = submitted(here, *ONE_NODE, *HELD, "callbacks.holds.steps=[5]", "dataset.num_workers=1")
-    held(run_dir, 5)
-    slurm.run("scancel", job)
-    ended = slurm.ended(job)
+    held(run_dir)
+    slurm.run("scancel", again := job_of(run_dir))
+    ended = slurm.ended(again)
     assert (ended["JobState"], ended["Restarts"]) == ("CANCELLED", "0")
     wait_until(lambda: summary(run_dir)["status"] == "preempted")
-    assert checkpoint.step_of(checkpoint.saved(run_dir)[0]) == summary(run_dir)["steps"] == 5
-
-
-FAILS = """
-class Fails:
-    def on_step_end(self, state):
-        if state.config.seed == 2 and state.step == 3:
-            raise RuntimeError("on purpose")
-"""
+    assert checkpoint.step_of(checkpoint.saved(run_dir)[0]) == summary(run_dir)["steps"] == 6
 
 
 def test_a_sweep_is_one_array(slurm: SlurmCluster, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (here / "failing.py").write_text(FAILS)
-    words = [*QUICK, *ONE_NODE, "+callbacks.fails._target_=failing.Fails", "seed=0,1,2", "hydra.sweep.dir=mine"]
-    assert cli.main(["-m", *words]) == 0
-    folders = [here / "mine" / name for name in "012"]
-    jobs = [json.loads((folder / "slurm.json").read_text())["job_id"] for folder in folders]
+    waits = [f"+callbacks.waits={{_target_: slurm_examples.WaitsAndMayFail, sign: {here}/sign, seed: 2}}"]
+    assert cli.main(["-m", *QUICK, *ONE_NODE, *waits, "seed=0,1,2,3", "hydra.sweep.dir=mine"]) == 0
+    folders = [here / "mine" / name for name in "0123"]
+    jobs = [job_of(folder) for folder in folders]
     array = jobs[0].partition("_")[0]
-    assert jobs == [f"{array}_{number}" for number in range(3)]
+    assert jobs == [f"{array}_{number}" for number in range(4)]
     assert f"job {array}_1" in capsys.readouterr().out
-    assert not any((folder / "summary.json").exists() for folder in folders)  # it has waited for none
+    # it has waited for none: they wait for the sign
+    wait_until(lambda: all((folder / "waits").exists() for folder in folders), 120)
+    assert {run["state"] for run in states(capsys, here / "mine").values()} == {"running"}
 
+    (one,) = [job for job in jobs if slurm.job(job)["JobId"] == array]  # by this number Slurm means them all, too
+    slurm.run("scancel", "--signal=TERM", one)
+    wait_until(lambda: slurm.job(one)["Restarts"] == "1")
+    (here / "sign").touch()
     ended = [slurm.ended(job) for job in jobs]
-    assert [job["JobState"] for job in ended] == ["COMPLETED", "COMPLETED", "FAILED"], log(folders[0])
+    assert [job["JobState"] for job in ended] == ["COMPLETED", "COMPLETED", "FAILED", "COMPLETED"], log(folders[0])
+    assert [job["Restarts"] for job in ended] == ["1" if job == one else "0" for job in jobs]
     assert ended[2]["ExitCode"] == "1:0"
-    assert [summary(folder)["status"] for folder in folders] == ["done", "done", "failed"]
+    seen = states(capsys, here / "mine")
+    assert [seen[name]["state"] for name in "0123"] == ["done", "done", "failed", "done"]
+    assert seen["2"]["why"] == "rank 0: RuntimeError: on purpose"
     assert "on purpose" in log(folders[2])
-    assert [json.loads((folder / "slurm.json").read_text())["job_id"] for folder in folders] == jobs
+    assert [job_of(folder) for folder in folders] == jobs
 
 
-def test_a_sweep_over_topologies_is_several_jobs_and_all_or_none(slurm: SlurmCluster, here: Path) -> None:
+def test_a_sweep_over_topologies_is_several_jobs_and_all_or_none(
+    slurm: SlurmCluster, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = [*QUICK, *ONE_NODE, "strategy=ddp", "topology.slurm.time_min=5,6", "hydra.sweep.dir=mine"]
     words += ["topology.slurm.sbatch=[--hold]"]
     assert cli.main(["-m", *words, "topology.slurm.partition=all,nowhere"]) == 2
     assert not list(here.iterdir())
     assert "mine" not in slurm.run("squeue", "--noheader", "--format=%j")
     assert cli.main(["-m", *words]) == 0
-    one, other = [json.loads((here / "mine" / name / "slurm.json").read_text())["job_id"] for name in "01"]
+    one, other = [job_of(here / "mine" / name) for name in "01"]
     assert one.isdigit()
     assert int(other) == int(one) + 1
-    slurm.run("scancel", one, other)
+
+    seen = states(capsys, here / "mine")
+    assert {run["state"] for run in seen.values()} == {"queued"}
+    assert seen["0"]["why"] == f"Slurm's job {one}: JobHeldUser"
+    assert cli.main(["stop", "mine/0"]) == 0
+    assert [slurm.job(job)["JobState"] for job in (one, other)] == ["CANCELLED", "PENDING"]
+    seen = states(capsys, here / "mine")
+    assert [seen[name]["state"] for name in "01"] == ["not started", "queued"]
+    assert seen["0"]["why"].startswith(f"Slurm's job {one}: CANCELLED; leyden resume")
+    assert cli.main(["stop", "mine"]) == 0
+    assert slurm.job(other)["JobState"] == "CANCELLED"
+    assert cli.main(["stop", "mine"]) == 2
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import TINY, Freeze, Processes, alive, children, summary, wait_until
+from runs import TINY, Freeze, Processes, alive, children, states, summary, wait_until
 
 from leyden.trainer import cli
 from leyden.trainer.presence import Presence
@@ -35,13 +35,6 @@ def made(folder: Path, summary: dict[str, Any] | None = None, lead: Presence | N
         if content is not None:
             (folder / f"{name}.json").write_text(json.dumps(content))
     return folder
-
-
-def states(capsys: pytest.CaptureFixture[str], *folders: Path) -> dict[str, dict[str, Any]]:
-    """What `leyden status --json` says, by the run folder's name."""
-    capsys.readouterr()
-    assert cli.main(["status", "--json", *map(str, folders)]) == 0
-    return {Path(run["run"]).name: run for run in json.loads(capsys.readouterr().out)}
 
 
 def test_every_state_is_told_apart_without_torch(tmp_path: Path) -> None:

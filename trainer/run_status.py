@@ -101,6 +101,8 @@ def _ended(run_dir: Path, summary: dict[str, Any], lead: Presence | None, job: J
         return "failed", f"rank {rank}: {error}" if rank >= 0 else error
     if status == "slow":
         return status, f"what is: {shown(run_dir / 'result.json')}"
+    if status is None and lead is None and job is not None and job.state == "CANCELLED":
+        return "not started", f"Slurm's job {job.id}: {job.state}; leyden resume {shown(run_dir)}"
     # a process that is gone, and whose file is still there, did not come to its own end
     if status == "running" or lead is not None or (job is not None and status is None):
         said = [f"Slurm's job {job.id}: {job.state}"] if job is not None else []

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...checkpoint_names import saved
 from ...config import load
+from ...slurm_jobs import STOP_REQUESTED
 from ...summary import mark_failed
 from .. import start_here
 from ..attempt import Job
@@ -14,6 +15,7 @@ from ..meeting import Rendezvous
 from ..node import follow, lead_nodes, take_part
 from ..signals_heard import Signals
 from ..store import listening_socket
+from ..worker import EXIT_CODES
 from .meeting_place import WAIT_S, found, own_address, published
 from .script import script_path
 
@@ -25,6 +27,9 @@ def main(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
     """This node's part of a run. Returns its exit code, 2 for what only building the run's parts could show."""
     for name in _OF_THE_AGENT:
         os.environ.pop(name, None)
+    if verb != "eval" and (run_dir / STOP_REQUESTED).exists():
+        # asked for while the job was on its way back into the queue
+        return EXIT_CODES["preempted"]
     job = Job(load(run_dir), run_dir, verb, checkpoint)
     job = replace(job, checkpoint=starting_point(job))
     try:

@@ -4,29 +4,30 @@ A run that was told to stop, and one that lost a node, is queued again, once eac
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 
 from ...checkpoint_names import saved, step_of
 from ...run_folder import write_whole
 from ...slurm_jobs import STOP_REQUESTED, answer
-from .commands import state_of
+from .commands import makes_room, own_number, state_of
 from .queue import REQUEUES
 from .script import folder
 
 GOES_ON = (75, 143, 137)
 """Exit codes of srun: told to stop, and saved; told before there was anything to save; an agent was killed, and not by
 its run: its node is gone, or out of memory."""
+_RUNS = ("RUNNING", "SIGNALING")
+"""The second for as long as a node has not yet answered to a signal that was sent to the job."""
 
 
 def main(run_dir: Path, verb: str, code: int) -> int:
     """Queue the job again where it should be. Returns the code that the job ends with."""
     if code not in GOES_ON or verb == "eval":
         return code
-    job, before = os.environ["SLURM_JOB_ID"], _steps_before(run_dir)
+    job, before = own_number(), _steps_before(run_dir)
     step = max((step_of(path) for path in saved(run_dir)), default=-1)
-    why_not = _why_not(run_dir, state_of(job), step, before)
+    why_not = _why_not(run_dir, job, step, before)
     if why_not:
         print(f"job {job} is not queued again: {why_not}", flush=True)
         return code
@@ -38,13 +39,15 @@ def main(run_dir: Path, verb: str, code: int) -> int:
     return code
 
 
-def _why_not(run_dir: Path, state: str | None, step: int, before: list[int]) -> str:
+def _why_not(run_dir: Path, job: str, step: int, before: list[int]) -> str:
     if (run_dir / STOP_REQUESTED).exists():
         return "its run was asked to stop"
-    if state != "RUNNING":
+    state = state_of(job)
+    if state not in _RUNS:
         # cancelled, or on its way back into the queue by Slurm's own doing
         return f"Slurm has it {state or 'gone'}"
-    if before and step <= before[-1]:
+    # where Slurm itself takes the nodes away it will not do so for ever
+    if before and step <= before[-1] and not makes_room(job):
         return f"it has made no step since it was queued again at step {max(step, 0)}"
     return ""
 
