@@ -69,7 +69,8 @@ class Board:
     def begin(self, visit: Visit) -> None:
         """A worker has the model from now on, perhaps behind another that it still trains."""
         at = self.models[visit.model]
-        assert visit.epoch == at.epoch and visit.partition in self.open(visit.model)
+        assert visit.epoch == at.epoch
+        assert visit.partition in self.open(visit.model)
         if at.bound_to is not None:
             self._resumed.add(visit.model)
         at.bound_to = None

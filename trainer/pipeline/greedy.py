@@ -1,5 +1,6 @@
 """The scheduler that measures: longest model first, and a plan where that is not good enough."""
 
+import random
 from collections.abc import Sequence
 
 from .board import Board, Visit
@@ -9,9 +10,17 @@ from .outlook import Outlook, Plan, repeated_ending
 from .search import plan_until
 
 GOOD = 1e-3
-"""A plan whose seconds exceed the least possible by this share is not improved; nor one by less than this share."""
-TARGETS = (1e-3, 1e-2, 3e-2)
-"""Such excesses over the least possible are searched for, one after the other."""
+"""Share of the seconds that a better plan must save, or it is not worth the change."""
+SHARES = (0.1, 0.7)
+"""The searches in turn: of what a plan takes beyond the least possible a better one may take so much."""
+SPREAD = 0.3
+"""By so much the weights of the models differ from one search to the next: each goes another way."""
+MOST_VISITS = 256
+"""A plan looks no further ahead: what comes after counts as what it takes at least."""
+EFFORT = 6000
+"""Of a search; a step costs the number of models times workers and 16 more. It takes one to two milliseconds."""
+AT_REST = 4
+"""So many searches are made where nothing is under way; else one."""
 
 
 class Greedy:
@@ -20,14 +29,11 @@ class Greedy:
     Before it does, the scheduler looks ahead in the estimated times. Where the rule wastes time, it searches for a plan
     that does not, and keeps to the best one found for as long as new measurements and decisions confirm it; by a plan a
     worker may wait for a model. Where several workers are idle, a model goes to the one whose partition is the next,
-    going round from model + epoch; no partition ends three epochs of a model in a row.
-
-    Args:
-        steps: visits that a decision tries in its search.
+    going round from model + epoch; no partition ends four epochs of a model in a row.
     """
 
-    def __init__(self, steps: int = 300):
-        self._steps = steps
+    def __init__(self):
+        self._searches = 0
         self._plan: list[tuple[int, int]] = []
         """Visits (the model's number, the worker) in the order in which they begin."""
 
@@ -49,28 +55,36 @@ class Greedy:
             self._plan.remove((model, worker))
         elif board.under_way or self._plan:
             return None
-        else:
-            self._plan = []
         return min(chosen or here, key=lambda visit: _turn(visit, board))
 
     def _best(self, outlook: Outlook) -> Plan:
-        visits = 8 * (len(outlook.numbers) + len(outlook.held))
+        """The plan so far, or the rule's, or one found now."""
+        visits = min(MOST_VISITS, 8 * (len(outlook.numbers) + len(outlook.held)))
         least = outlook.least()
         known = [(outlook.row[number], worker) for number, worker in self._plan if number in outlook.row]
         seconds, plan = go_on(outlook, known, visits)
         if known and seconds > least * (1 + GOOD):
-            other = go_on(outlook, None, visits)
-            if other[0] < seconds * (1 - GOOD):
-                seconds, plan = other
-        for excess in TARGETS:
-            if seconds <= least * (1 + excess + GOOD):
+            by_rule, other = go_on(outlook, None, visits)
+            if by_rule < seconds * (1 - GOOD):
+                seconds, plan = by_rule, other
+        for _ in range(1 if outlook.board.under_way else AT_REST):
+            if seconds <= least * (1 + GOOD):
                 break
-            found = plan_until(outlook, least * (1 + excess), self._steps // len(TARGETS), visits)
+            found = self._search(outlook, least, seconds, visits)
             if found is not None:
-                other = go_on(outlook, found, visits)
-                if other[0] < seconds * (1 - GOOD):
-                    return other[1]
+                by_search, other = go_on(outlook, found, visits)
+                if by_search < seconds * (1 - GOOD):
+                    seconds, plan = by_search, other
         return plan
+
+    def _search(self, outlook: Outlook, least: float, seconds: float, most_visits: int) -> Plan | None:
+        """A plan of clearly fewer seconds, perhaps; every search tries others."""
+        self._searches += 1
+        chance = random.Random(self._searches)
+        weights = [chance.uniform(1 - SPREAD, 1 + SPREAD) for _ in outlook.numbers]
+        deadline = least + (seconds - least) * SHARES[self._searches % len(SHARES)]
+        steps = EFFORT // (len(outlook.numbers) * len(outlook.held) + 16)
+        return plan_until(outlook, deadline, weights, steps, min(steps, most_visits))
 
 
 def _allowed(visit: Visit, board: Board) -> bool:

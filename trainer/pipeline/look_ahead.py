@@ -3,8 +3,9 @@
 import heapq
 import math
 from collections import defaultdict, deque
+from collections.abc import Mapping
 
-from .outlook import NONE, NOTHING, Outlook, Plan, Remaining
+from .outlook import NONE, Outlook, Plan
 
 
 def go_on(outlook: Outlook, plan: Plan | None, most_visits: int) -> tuple[float, Plan]:
@@ -25,19 +26,19 @@ class Queues:
     """A plan as each worker and each model sees it."""
 
     def __init__(self, plan: Plan):
-        self._of_worker: dict[int, deque[int]] = defaultdict(deque)
-        self._of_row: dict[int, deque[int]] = defaultdict(deque)
+        self.of_worker: dict[int, deque[int]] = defaultdict(deque)
+        self.of_row: dict[int, deque[int]] = defaultdict(deque)
         for row, worker in plan:
-            self._of_worker[worker].append(row)
-            self._of_row[row].append(worker)
+            self.of_worker[worker].append(row)
+            self.of_row[row].append(worker)
 
     def due(self, worker: int) -> int:
         """The row that is next at a worker, where the worker is next for it; else NONE."""
-        rows = self._of_worker[worker]
-        return rows[0] if rows and self._of_row[rows[0]][0] == worker else NONE
+        rows = self.of_worker[worker]
+        return rows[0] if rows and self.of_row[rows[0]][0] == worker else NONE
 
     def take(self, row: int, worker: int) -> None:
-        assert self._of_worker[worker].popleft() == row and self._of_row[row].popleft() == worker
+        assert (self.of_worker[worker].popleft(), self.of_row[row].popleft()) == (row, worker)
 
 
 class _Ahead:
@@ -45,7 +46,7 @@ class _Ahead:
         self.seconds = outlook.seconds
         self.first_held = outlook.first_held
         self.partitions = sum(outlook.held)
-        self.rest = Remaining(outlook)
+        self.rest = outlook.rest.copy()
         self.free = set(outlook.free)
         self.events = list(outlook.events)
         heapq.heapify(self.events)
@@ -79,7 +80,7 @@ class _Ahead:
             for worker in self.idle.copy():
                 self._follow(worker, now)
         elif len(self.idle) == 1:
-            row = self._longest(self.idle[0])
+            row = self._longest(self.idle[0], {})
             if row != NONE:
                 self._begin(row, self.idle[0], now)
         elif self.idle:
@@ -90,16 +91,21 @@ class _Ahead:
 
     def _follow(self, worker: int, now: float) -> None:
         assert self.plan is not None
+        if not self.plan.of_worker[worker]:
+            row = self._longest(worker, self.plan.of_row)
+            if row != NONE:
+                self._begin(row, worker, now)
+            return
         row = self.plan.due(worker)
         if row in self.free and self.rest.may(row, worker):
             self.plan.take(row, worker)
             self._begin(row, worker, now)
 
-    def _longest(self, worker: int) -> int:
-        """Of the free models that may visit a worker the one with the most left to do."""
-        best, most, left, to_see, bound = NONE, NOTHING, self.rest.left, self.rest.to_see, self.rest.bound
+    def _longest(self, worker: int, planned: Mapping[int, object]) -> int:
+        """Of the free models that may visit a worker and have no plan the one with the most left to do."""
+        best, most, left, to_see, bound = NONE, -math.inf, self.rest.left, self.rest.to_see, self.rest.bound
         for row in self.free:
-            if left[row] > most and to_see[row][worker] and bound[row] in (NONE, worker):
+            if left[row] > most and to_see[row][worker] and bound[row] in (NONE, worker) and not planned.get(row):
                 best, most = row, left[row]
         return best
 

@@ -1,7 +1,8 @@
 """What a pipeline has left to do, in arrays: the ground that a decision is searched on."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from copy import copy
 
 from .board import Board, Progress
 from .estimates import Estimates
@@ -14,6 +15,8 @@ NOTHING = 1e-9
 
 Plan = list[tuple[int, int]]
 """Visits (the model's row, the worker) in the order in which they begin."""
+Before = tuple[list[int], int, int, int, int, int, tuple[int, ...], float, float]
+"""How it was before a visit was taken."""
 Event = tuple[float, int, int]
 """Seconds from now; the worker that is idle then, and the row of the model that is free then, or NONE."""
 
@@ -43,6 +46,7 @@ class Outlook:
         self.first_held = [board.homes.index(worker) if worker in board.homes else 0 for worker in workers]
         self.free = {row for row, number in enumerate(self.numbers) if not board.models[number].busy}
         self.events = self._events()
+        self.rest = Remaining(self)
 
     def _events(self) -> list[Event]:
         """When the workers and the models that are busy now will be free."""
@@ -55,12 +59,14 @@ class Outlook:
                 events.append((done_in[home], NONE, row))
                 done_in[home] = max(0.0, done_in[home] - self.seconds[row][home])
         occupied = {homes[visit.partition] for visit in under_way.values()}
-        events += [(after, worker, NONE) for worker, after in enumerate(self.free_in) if worker in occupied or after > 0]
+        events += [
+            (after, worker, NONE) for worker, after in enumerate(self.free_in) if worker in occupied or after > 0
+        ]
         return [event for event in events if event[0] < math.inf]
 
     def least(self) -> float:
         """Seconds that all of it takes at least: the longest model, or the busiest worker."""
-        rest = Remaining(self)
+        rest = self.rest
         ready = {row: after for after, _, row in self.events}
         models = [left + ready.get(row, 0.0) for row, left in enumerate(rest.left)]
         workers = [after + load for after, load in zip(self.free_in, rest.load, strict=True) if after < math.inf]
@@ -117,15 +123,36 @@ class Remaining:
         if self.in_epoch[row] == 2 and (avoid := self._avoid[row]) != NONE and self.to_see[row][avoid]:
             self.bound[row] = avoid
 
+    def copy(self) -> "Remaining":
+        """Another that stands alike; rows of `to_see` are never changed in place."""
+        other = copy(self)
+        for name, value in vars(self).items():
+            if isinstance(value, list):
+                setattr(other, name, value.copy())
+        return other
+
     def may(self, row: int, worker: int) -> bool:
         """Whether a model that is free may visit a worker."""
         return self.to_see[row][worker] > 0 and self.bound[row] in (NONE, worker)
 
-    def take(self, row: int, worker: int) -> tuple:
+    def visits(self) -> int:
+        """Their number."""
+        return sum(self.in_epoch) + sum(self.epochs_after) * len(self.outlook.board.homes)
+
+    def take(self, row: int, worker: int) -> Before:
         """Begin a visit. Returns what `put_back` wants."""
+        before = (
+            self.to_see[row],
+            self.epochs_after[row],
+            self.in_epoch[row],
+            self.turn[row],
+            self.bound[row],
+            self._avoid[row],
+            self._endings[row],
+            self.left[row],
+            self.load[worker],
+        )
         seconds = self.outlook.seconds[row][worker]
-        before = (self.to_see[row], self.epochs_after[row], self.in_epoch[row], self.turn[row], self.bound[row])
-        before += (self._avoid[row], self._endings[row], self.left[row], self.load[worker])
         self.to_see[row] = list(self.to_see[row])
         self.to_see[row][worker] -= 1
         self.in_epoch[row] -= 1
@@ -135,13 +162,13 @@ class Remaining:
         self._settle(row, worker)
         return before
 
-    def put_back(self, row: int, worker: int, before: tuple) -> None:
+    def put_back(self, row: int, worker: int, before: Before) -> None:
         """As if the visit had not been taken."""
         self.to_see[row], self.epochs_after[row], self.in_epoch[row], self.turn[row], self.bound[row] = before[:5]
         self._avoid[row], self._endings[row], self.left[row], self.load[worker] = before[5:]
 
 
-def _less(counts: list[int], workers) -> list[int]:
+def _less(counts: list[int], workers: Iterable[int]) -> list[int]:
     rest = list(counts)
     for worker in workers:
         rest[worker] -= 1
