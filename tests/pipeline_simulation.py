@@ -4,6 +4,7 @@ import heapq
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from leyden.trainer.pipeline.board import Board, Visit
@@ -54,7 +55,7 @@ class Simulation:
     def run(self) -> float:
         """Seconds until every visit was made."""
         while True:
-            while any([self._ask(worker) for worker, count in enumerate(self._waiting) if not count]):
+            while sum(self._ask(worker) for worker, count in enumerate(self._waiting) if not count):
                 pass
             if not self._events:
                 assert self.board.over
@@ -174,4 +175,4 @@ def makespan(scheduler: Scheduler, times: Times, epochs: int, estimates: Estimat
 
 def no_overlap(made: Sequence[Made]) -> bool:
     ordered = sorted(made, key=lambda each: each.start)
-    return all(a.end <= b.start for a, b in zip(ordered, ordered[1:], strict=False))
+    return all(a.end <= b.start for a, b in pairwise(ordered))

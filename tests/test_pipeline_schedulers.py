@@ -128,23 +128,51 @@ def test_a_model_that_stands_in_the_middle_of_a_partition_goes_there_first():
         assert orders(simulation.made)[0, 0] == [2, 0]
 
 
-def test_greedy_is_shorter_than_first_in_first_out():
+def test_greedy_is_a_quarter_shorter_than_first_in_first_out_in_one_epoch():
+    """Filling and draining are then much of it. Over more epochs less is to be gained: see the next test."""
     chance = random.Random(4)
     shorter, of_fairer = [], []
     for _ in range(1000):
-        times, epochs = unequal(chance, chance.randint(2, 8), chance.randint(2, 4)), chance.randint(1, 2)
-        seconds = makespan(Greedy(), times, epochs)
-        shorter.append(1 - seconds / first_in_first_out(times, epochs))
-        of_fairer.append(1 - seconds / first_in_first_out(times, epochs, rotated=True))
-    print(mean(shorter), min(shorter), mean(of_fairer), min(of_fairer))
-    assert mean(shorter) > 0.17
-    assert mean(of_fairer) > 0.01
+        times = unequal(chance, chance.randint(4, 8), 4)
+        seconds = makespan(Greedy(), times, 1)
+        shorter.append(1 - seconds / first_in_first_out(times, 1))
+        of_fairer.append(1 - seconds / first_in_first_out(times, 1, rotated=True))
+    assert mean(shorter) > 0.25
+    assert min(shorter) > 0.1
+    assert mean(of_fairer) > 0
+
+
+def test_greedy_is_shorter_than_first_in_first_out_over_several_epochs():
+    """It is at the least possible there, so this is what first in, first out wastes."""
+    chance = random.Random(4)
+    shorter, of_fairer, above = [], [], []
+    for _ in range(60):
+        times = unequal(chance, chance.randint(4, 8), 4)
+        seconds = makespan(Greedy(), times, 3)
+        shorter.append(1 - seconds / first_in_first_out(times, 3))
+        of_fairer.append(1 - seconds / first_in_first_out(times, 3, rotated=True))
+        above.append(seconds / least(times, 3) - 1)
+    assert mean(shorter) > 0.08
+    assert mean(of_fairer) > 0.02
+    assert mean(above) < 0.015
 
 
 def small(chance: random.Random) -> tuple[int, int, int]:
     """Models, workers and epochs of a pipeline whose best schedule can be found."""
     return chance.choice(
-        [(8, 2, 1), (8, 2, 2), (6, 3, 1), (8, 3, 1), (3, 3, 2), (4, 3, 2), (2, 3, 3), (4, 4, 1), (8, 4, 1)]
+        [
+            (8, 2, 1),
+            (8, 2, 2),
+            (6, 3, 1),
+            (8, 3, 1),
+            (3, 3, 2),
+            (4, 3, 2),
+            (2, 3, 3),
+            (4, 4, 1),
+            (8, 4, 1),
+            (3, 3, 3),
+            (4, 4, 2),
+        ]
     )
 
 
@@ -159,7 +187,7 @@ def test_greedy_is_near_the_best_possible(known: bool, in_mean: float, at_most: 
         best, proven = optimum(times, epochs, seconds, 3000)
         ratios.append(seconds / best)
         unproven += not proven
-    print(mean(ratios), max(ratios), sum(r > 1.03 for r in ratios), unproven)
+    assert unproven <= 5
     assert mean(ratios) < in_mean
     assert max(ratios) < at_most
 
@@ -194,7 +222,7 @@ def test_estimates_learn_sizes_and_slownesses():
     sizes, slownesses = [1.0, 2.0, 3.0, 5.0], [1.0, 2.0, 4.0]
     estimates = Estimates(first=7.0)
     assert estimates.seconds(0, 0) == 7
-    for model, worker in [(0, 0), (1, 0), (1, 1), (2, 1), (2, 2)]:
+    for model, worker in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]:
         estimates.note(model, worker, sizes[model] * slownesses[worker])
     for model in range(3):
         assert [estimates.seconds(model, worker) for worker in range(3)] == pytest.approx(
