@@ -128,6 +128,22 @@ def test_a_model_that_stands_in_the_middle_of_a_partition_goes_there_first():
         assert orders(simulation.made)[0, 0] == [2, 0]
 
 
+@every_scheduler
+def test_a_model_that_is_held_is_not_trained(name: str):
+    board = plain_board(2, 2, 1)
+    board.models[0].held = True
+    scheduler, ended = SCHEDULERS[name](), []
+    while any(board.open(number) for number in (0, 1)):
+        visits = [scheduler.next(worker, board, Estimates(), [0.0, 0.0]) for worker in (0, 1)]
+        visit = next(visit for visit in visits if visit is not None)
+        board.begin(visit)
+        ended.append(board.end(visit))
+        board.models[0].held = len(ended) < 2
+        assert len(ended) > 2 or visit.model == 1
+    assert ended == [False, True, False, True]
+    assert board.over
+
+
 def test_greedy_is_a_quarter_shorter_than_first_in_first_out_in_one_epoch():
     """Filling and draining are then much of it. Over more epochs less is to be gained: see the next test."""
     chance = random.Random(4)

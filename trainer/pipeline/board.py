@@ -26,6 +26,8 @@ class Progress:
     """Whether a worker has it."""
     withdrawn: bool = False
     """Failed, or stopped early."""
+    held: bool = False
+    """Waits for a decision (of successive halving): nothing is open to it until then."""
     bound_to: int | None = None
     """Partition in whose middle a resumed model stands: until it is visited, no other is open."""
     endings: list[int] = field(default_factory=list)
@@ -49,9 +51,9 @@ class Board:
         """Busy models that began their visit in its middle."""
 
     def open(self, model: int) -> list[int]:
-        """Partitions that a model has yet to visit in its epoch; none while a worker has it, or at its end."""
+        """Partitions that a model has yet to visit in its epoch; none while a worker has it or it is held, or at its end."""
         at = self.models[model]
-        if at.busy or at.withdrawn or at.epoch >= at.epochs:
+        if at.busy or at.withdrawn or at.held or at.epoch >= at.epochs:
             return []
         if at.bound_to is not None:
             return [at.bound_to]

@@ -27,8 +27,12 @@ def repeated_ending(at: Progress) -> int | None:
     return last[0] if len(last) == REPEATS and len(set(last)) == 1 else None
 
 
+def _goes_on(at: Progress) -> bool:
+    return not at.withdrawn and not at.held and at.epoch < at.epochs
+
+
 class Outlook:
-    """The models that are still trained, each a row, and the workers.
+    """The models that are still trained and not held, each a row, and the workers.
 
     Args:
         free_in: seconds until each worker is done with all that it has begun; infinite: it does not come back.
@@ -38,7 +42,7 @@ class Outlook:
         workers = range(len(free_in))
         self.board = board
         self.free_in = [max(0.0, seconds) for seconds in free_in]
-        self.numbers = [number for number, at in board.models.items() if not at.withdrawn and at.epoch < at.epochs]
+        self.numbers = [number for number, at in board.models.items() if _goes_on(at)]
         self.row = {number: row for row, number in enumerate(self.numbers)}
         self.seconds = [[estimates.seconds(number, worker) for worker in workers] for number in self.numbers]
         self.held = [board.homes.count(worker) for worker in workers]
