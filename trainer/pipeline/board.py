@@ -51,7 +51,7 @@ class Board:
         """Busy models that began their visit in its middle."""
 
     def open(self, model: int) -> list[int]:
-        """Partitions that a model has yet to visit in its epoch; none while a worker has it or it is held, or at its end."""
+        """Partitions that a model has yet to visit in its epoch; none while it is busy or held, or at its end."""
         at = self.models[model]
         if at.busy or at.withdrawn or at.held or at.epoch >= at.epochs:
             return []
