@@ -19,7 +19,7 @@ MOST_VISITS = 256
 """A plan looks no further ahead: what comes after counts as what it takes at least."""
 EFFORT = 6000
 """Of a search; a step costs the number of models times workers and 16 more. It takes one to two milliseconds."""
-AT_REST = 4
+AT_REST = 8
 """So many searches are made where nothing is under way; else one."""
 
 
