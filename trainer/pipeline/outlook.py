@@ -11,7 +11,7 @@ REPEATS = 3
 """So many epochs of a model in a row may end with the same partition, no more."""
 NONE = -1
 NOTHING = 1e-9
-"""Seconds of work left that are but the rounding of sums."""
+"""Seconds that are but the rounding of sums."""
 
 Plan = list[tuple[int, int]]
 """Visits (the model's row, the worker) in the order in which they begin."""
@@ -124,7 +124,8 @@ class Remaining:
             self._endings[row] = (*self._endings[row], worker)[-REPEATS:]
             again = len(self._endings[row]) == REPEATS == self._endings[row].count(worker)
             self._avoid[row] = worker if again and self.outlook.held[worker] == 1 else NONE
-        if self.in_epoch[row] == 2 and (avoid := self._avoid[row]) != NONE and self.to_see[row][avoid]:
+        avoid = self._avoid[row]
+        if self.in_epoch[row] == 2 and self.bound[row] == NONE != avoid and self.to_see[row][avoid]:
             self.bound[row] = avoid
 
     def copy(self) -> "Remaining":
