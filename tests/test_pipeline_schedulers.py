@@ -32,6 +32,8 @@ def some_board(chance: random.Random, models: int, workers: int) -> Board:
     chance.shuffle(homes)
     board = Board({3 * number: chance.randint(1, 3) for number in range(models)}, homes)
     for at in board.models.values():
+        if chance.random() < 0.2:
+            at.endings = [chance.randrange(len(homes))] * 3
         if chance.random() < 0.3:
             at.order = chance.sample(range(len(homes)), chance.randrange(len(homes)))
             at.bound_to = chance.choice([p for p in range(len(homes)) if p not in at.order])
