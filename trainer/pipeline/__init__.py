@@ -1,0 +1,1 @@
+"""Many models at once: the data stays on the workers, the models move."""
