@@ -101,7 +101,7 @@ def save(state: RunState) -> Path | None:
     pulse.at(CHECKPOINT, state.step)
     content["shards"] = save_shards(state, path)
     if state.fabric.is_global_zero:
-        _refuse_not_finite(content["model"])
+        refuse_not_finite(content["model"])
         write(content, path)
         point_last_at(path)
     pulse.at(MEETING, state.step)
@@ -160,7 +160,11 @@ def shards_of(path: Path, content: dict[str, Any]) -> Shards | None:
         raise DamagedCheckpoint(str(error)) from error
 
 
-def _refuse_not_finite(weights: dict[str, Any]) -> None:
+def refuse_not_finite(weights: dict[str, Any]) -> None:
+    """
+    Raises:
+        NotFinite: one of them is.
+    """
     for name, value in weights.items():
         if isinstance(value, torch.Tensor) and value.is_floating_point() and not bool(torch.isfinite(value).all()):
             raise NotFinite(f"{name} has NaN or infinite values: not saved")
@@ -259,11 +263,17 @@ def newest(run_dir: Path) -> tuple[Path, dict[str, Any]] | None:
     return None
 
 
-def restore(state: RunState, path: Path, content: dict[str, Any]) -> None:
-    """Put a training back where the checkpoint was taken, on this or another number of workers."""
+def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None:
+    """Put a training back where the checkpoint was taken, on this or another number of workers.
+
+    Args:
+        path: of its file; None: it comes from another worker's memory, and is whole.
+    """
     for hook in state.hooks.find("on_load_checkpoint"):
         hook(content)
-    state.contract.load_full_state(state.task, state.raw_optimizer, content, shards_of(path, content))
+    state.contract.load_full_state(
+        state.task, state.raw_optimizer, content, None if path is None else shards_of(path, content)
+    )
     for entry, saved_schedule in zip(state.schedules, content["schedules"], strict=True):
         entry.scheduler.load_state_dict(saved_schedule)
     state.fabric._precision.load_state_dict(content["precision"])

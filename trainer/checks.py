@@ -141,7 +141,10 @@ def _precision(config: Config) -> Iterator[Problem]:
 
 def _partitions(config: Config) -> Iterator[Problem]:
     count, order = config.dataset.partitions, config.dataset.partition_order
-    if order is not None and sorted(order) != list(range(count)):
+    if order is None:
+        return
+    orders: Any = order if order and isinstance(order[0], list) else [order]
+    if any(sorted(each) != list(range(count)) for each in orders):
         text = f"must name each of the {count} partitions (dataset.partitions) once, counted from 0"
         example = ",".join(map(str, range(count - 1, -1, -1))) if count <= 8 else "..."
         yield Problem("dataset.partition_order", text, order, f"dataset.partition_order=[{example}]")

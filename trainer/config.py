@@ -11,6 +11,7 @@ from .strict import Count, Strict
 
 Limit = Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0.0, le=1.0)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+PartitionNumber = Annotated[int, Field(ge=0)]
 
 
 class Target(BaseModel):
@@ -31,7 +32,7 @@ class Dataset(Target):
 
     val_fraction: Fraction
     partitions: Count
-    partition_order: list[Annotated[int, Field(ge=0)]] | None
+    partition_order: list[PartitionNumber] | list[list[PartitionNumber]] | None
     num_workers: Annotated[int, Field(ge=0)]
     max_bad_samples: Annotated[int, Field(ge=0)]
 
@@ -88,6 +89,25 @@ class Doctor(Strict):
     """File that the topology is written to, with the measured figures in place."""
 
 
+class Pipeline(Strict):
+    """A run that trains nothing itself: its workers train the trials of a sweep, whose models move between them."""
+
+    scheduler: Literal["ring", "systolic", "greedy"]
+    hops: Literal["memory", "files"]
+    early_stopping: Literal["none", "halving", "hyperband"]
+    eta: Annotated[int, Field(ge=2)]
+    min_epochs: Count
+    metric: str = "val/acc"
+    """What early stopping compares; that by which the best checkpoints are kept."""
+    mode: Literal["max", "min"] = "max"
+    trials: list[str]
+    """Run folders."""
+
+    @property
+    def folders(self) -> list[Path]:
+        return [Path(trial) for trial in self.trials]
+
+
 class Trainer(Strict):
     """Keys and meanings are those of Lightning's Trainer; `hang_timeout` is our own."""
 
@@ -134,6 +154,8 @@ class Config(Strict):
     """Folders appended to sys.path in every worker: where the command was given, and --config-dir."""
     doctor: Doctor | None = None
     """None: the run trains."""
+    pipeline: Pipeline | None = None
+    """None: the run trains a model of its own."""
 
     @property
     def processes(self) -> int:

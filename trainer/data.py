@@ -6,8 +6,9 @@ of what was trained before. A resumed run therefore starts at any step without r
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any, NamedTuple, cast
 
 import torch
 from lightning.fabric import Fabric
@@ -69,7 +70,10 @@ class Order:
     batch_size: int
     seed: int
     partitions: int = 1
-    partition_order: Sequence[int] | None = None
+    partition_order: Sequence[int] | Sequence[Sequence[int]] | None = None
+    """The same for every epoch, or those of the epochs in turn."""
+    begun: dict[int, list[int]] = field(default_factory=dict)
+    """By the epoch: partitions in the order in which it came to them, where that is decided on the way."""
 
     def partition(self, number: int) -> Tensor:
         """Sample indices that partition `number` holds, the same for every seed and epoch."""
@@ -81,17 +85,34 @@ class Order:
     def batches(self, epoch: int) -> list[Tensor]:
         """Sample indices of every global batch of the epoch, in order; the last of a partition may be smaller."""
         result: list[Tensor] = []
-        for number in self.partition_order or range(self.partitions):
+        for number in self.visited(epoch):
             held = self.partition(number)
             shuffled = held[torch.randperm(len(held), generator=generator(self.seed, epoch, number))]
             result.extend(shuffled.split(self.batch_size))
         return result
 
+    def visited(self, epoch: int) -> list[int]:
+        """The epoch's partitions, in order."""
+        begun = self.begun.get(epoch, [])
+        return [*begun, *(number for number in self._planned(epoch) if number not in begun)]
+
+    def _planned(self, epoch: int) -> Sequence[int]:
+        order = self.partition_order
+        if order is None:
+            return range(self.partitions)
+        planned = order[epoch % len(order)]
+        return cast(Sequence[int], order if isinstance(planned, int) else planned)
+
+    def ends(self, epoch: int) -> list[int]:
+        """Optimizer steps of the epoch that are done when each of its partitions is, in order."""
+        usual, larger = divmod(self.samples, self.partitions)
+        sizes = [usual + (number < larger) for number in self.visited(epoch)]
+        return list(accumulate(-(-size // self.batch_size) for size in sizes))
+
     @property
     def steps(self) -> int:
         """Optimizer steps of an epoch."""
-        sizes = [len(part) for part in torch.empty(self.samples).tensor_split(self.partitions)]
-        return sum(-(-size // self.batch_size) for size in sizes)
+        return self.ends(0)[-1]
 
 
 class Reader:
@@ -153,6 +174,37 @@ class Subset:
         return self.dataset[self.indices[index]]
 
 
+@dataclass(frozen=True)
+class Splits:
+    """A dataset as its config divides it."""
+
+    whole: Dataset
+    """What it brings for training, validation samples that are held out included."""
+    train: Dataset
+    val: Dataset | None
+    test: Dataset | None
+
+    @classmethod
+    def of(cls, settings: DatasetConfig) -> "Splits":
+        """
+        Raises:
+            OSError: the data is not there.
+        """
+        whole: Dataset = build(settings, split="train")
+        train, val = cls._held_out(settings, whole)
+        return cls(whole, train, val, build(settings, split="test") if "test" in whole.splits else None)
+
+    @staticmethod
+    def _held_out(settings: DatasetConfig, whole: Dataset) -> tuple[Dataset, Dataset | None]:
+        if "val" in whole.splits:
+            return whole, build(settings, split="val")
+        held_out = round(len(whole) * settings.val_fraction)
+        if held_out == 0:
+            return whole, None
+        scattered = torch.randperm(len(whole), generator=generator(_SPLIT_SEED)).tolist()
+        return Subset(whole, sorted(scattered[held_out:])), Subset(whole, sorted(scattered[:held_out]))
+
+
 class ImageData(LightningDataModule):
     """Training, validation and test samples of one dataset, in the order that the config fixes."""
 
@@ -163,11 +215,13 @@ class ImageData(LightningDataModule):
         parts: int = 1,
         stand_in: bool = False,
         evaluation_share: tuple[int, int] | None = None,
+        splits: Splits | None = None,
     ):
         """
         Args:
             share: which part of every global batch this worker takes, and of how many.
             evaluation_share: the same of what is evaluated; None: as in training.
+            splits: where they are made already.
             parts: into how many parts the strategy cuts each accumulated part again.
             stand_in: a worker without a sample to evaluate computes a made-up one, which counts nowhere.
 
@@ -183,11 +237,11 @@ class ImageData(LightningDataModule):
         self.accumulate = config.trainer.accumulate_grad_batches * parts
         self.stand_in = stand_in
         self.augment: Augmentation | None = build(config.augment) if config.augment else None
-        whole: Dataset = build(config.dataset, split="train")
+        splits = splits or Splits.of(config.dataset)
+        whole = splits.whole
         self.classes, self.image_shape = whole.classes, whole.image_shape
         self.synthetic = bool(getattr(whole, "synthetic", False))
-        self.train_set, self.val_set = self._split(whole)
-        self.test_set: Dataset | None = build(config.dataset, split="test") if "test" in whole.splits else None
+        self.train_set, self.val_set, self.test_set = splits.train, splits.val, splits.test
         self.order = Order(
             len(self.train_set),
             config.batch_size,
@@ -203,26 +257,32 @@ class ImageData(LightningDataModule):
         self._prepare = scale_and_normalize(whole)
         self.channels_last = config.trainer.channels_last
 
-    def _split(self, whole: Dataset) -> tuple[Dataset, Dataset | None]:
-        if "val" in whole.splits:
-            return whole, build(self.config.dataset, split="val")
-        held_out = round(len(whole) * self.settings.val_fraction)
-        if held_out == 0:
-            return whole, None
-        scattered = torch.randperm(len(whole), generator=generator(_SPLIT_SEED)).tolist()
-        return Subset(whole, sorted(scattered[held_out:])), Subset(whole, sorted(scattered[:held_out]))
-
     @property
     def steps_per_epoch(self) -> int:
         return self.order.steps
 
-    def train_parts(self, epoch: int, first_step: int = 0) -> Iterator[Part]:
-        """This worker's parts of the epoch's steps, from `first_step` on.
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint has to know of the order of samples: the partitions that each epoch has come to."""
+        if self.order.partitions == 1:
+            return {}
+        begun = {epoch: list(order) for epoch, order in self.order.begun.items()}
+        return {"samples": self.order.samples, "partition_orders": begun}
+
+    @property
+    def partition_orders(self) -> list[list[int]]:
+        """Of every epoch that came to its partitions in an order found on the way."""
+        return [list(order) for _, order in sorted(self.order.begun.items())]
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.order.begun.update(state_dict.get("partition_orders", {}))
+
+    def train_parts(self, epoch: int, first_step: int = 0, end: int | None = None) -> Iterator[Part]:
+        """This worker's parts of the epoch's steps, from `first_step` on, to its end or before step `end`.
 
         Raises:
             BadSamples: too many samples cannot be read.
         """
-        batches = self.order.batches(epoch)[first_step:]
+        batches = self.order.batches(epoch)[first_step:end]
         return self._read(planned for batch in batches for planned in self._planned(epoch, batch, self.share[0]))
 
     def ticket_parts(self, epoch: int, numbers: Iterable[int], reads_ahead: bool) -> Iterator[Part]:

@@ -7,7 +7,7 @@ random transforms draw from the run's own numbers, and a resumed epoch reads pas
 import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -142,8 +142,11 @@ class LoaderData:
             return limit
         return -(-batches // self.accumulate)
 
-    def train_parts(self, epoch: int, first_step: int = 0) -> Iterator[Part]:
-        """The epoch's batches, `accumulate_grad_batches` of them a step, weighted by their samples."""
+    def train_parts(self, epoch: int, first_step: int = 0, end: int | None = None) -> Iterator[Part]:
+        """The epoch's batches, `accumulate_grad_batches` of them a step, weighted by their samples.
+
+        Somebody else's loader reads ahead as it likes: `end` changes nothing.
+        """
         batches = self._stream(self._train, epoch)
         skipped = first_step * self.accumulate
         if skipped:
@@ -217,6 +220,9 @@ class LoaderData:
 
     def share_bad_samples(self, fabric: Fabric) -> None:
         """Somebody's loaders raise on what they cannot read."""
+
+    partition_orders: Sequence[Sequence[int]] = ()
+    """Somebody else's loaders have none."""
 
     def state_dict(self) -> dict[str, Any]:
         return self.module.state_dict()

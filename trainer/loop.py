@@ -24,11 +24,16 @@ class Stopped(Exception):
     """Training ended on request, at a step that is saved."""
 
 
+class Left(Exception):
+    """The model goes on at another worker; nothing is saved."""
+
+
 def fit(state: RunState) -> None:
     """Train until the config's end, a callback's wish, or a signal.
 
     Raises:
         Stopped: on a signal; the checkpoint of this step is written.
+        Left: at the step that `state.leaves_at` names.
         FloatingPointError: the loss is NaN or infinite.
     """
     pulse.at(MEETING, state.step)
@@ -39,6 +44,8 @@ def fit(state: RunState) -> None:
     state.hooks("on_train_start")
     progress = ProgressFile(state)
     while not _finished(state):
+        if state.step == state.leaves_at:
+            raise Left
         Epoch(state, progress).train()
     pulse.at(MEETING, state.step)
     state.contract.settle(state.task)
@@ -101,12 +108,16 @@ class Epoch:
         if self.turns is not None:
             return self._by_own_clocks(self.turns)
         state = self.state
-        parts = iter(state.data.train_parts(state.epoch, state.step_in_epoch))
-        while state.step_in_epoch < self.steps and state.step < self.last_step:
+        end = self.steps if state.leaves_at is None else state.leaves_at - state.step + state.step_in_epoch
+        parts = iter(state.data.train_parts(state.epoch, state.step_in_epoch, end))
+        while state.step_in_epoch < min(end, self.steps) and state.step < self.last_step:
             self._stop_if_asked()
             if not self._step(parts):
                 self.data_ended = True
                 break
+        if state.step == state.leaves_at and state.step_in_epoch < self.steps and state.step < self.last_step:
+            self._refuse_not_finite()
+            raise Left
         return False
 
     def _by_own_clocks(self, turns: Turns) -> bool:

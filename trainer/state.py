@@ -52,6 +52,8 @@ class RunState:
     """Names that the task logs with logger=False: remembered, not handed to loggers."""
     shown: set[str] = field(default_factory=set)
     """Names that the task logs with prog_bar=True."""
+    leaves_at: int | None = None
+    """The step after which a model of a pipeline goes on at another worker, in this epoch or at its end."""
     stop_reason: str | None = None
     save_wanted: bool = False
     """Set by a callback; the loop saves when every callback has had its turn at this step."""
