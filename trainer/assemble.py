@@ -2,18 +2,21 @@
 
 import os
 import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.fabric import Fabric
+from lightning.fabric.loggers import Logger
 from lightning.fabric.plugins.environments import ClusterEnvironment, LightningEnvironment, TorchElasticEnvironment
 from lightning.pytorch import LightningModule
 from torch import nn
 from torch.optim import Optimizer
 
 from .config import Config
-from .data import ImageData
+from .data import ImageData, Splits
 from .dropout import keyed
 from .lightning_module import (
     Hooks,
@@ -37,20 +40,39 @@ from .targets import build, locate, takes
 from .task import Step
 
 
-def assemble(config: Config, run_dir: Path, stop_request: StopRequest) -> RunState:
+@dataclass(frozen=True)
+class Shared:
+    """What the models of a pipeline that train in one process have in common."""
+
+    splits: Splits
+    loggers: Sequence[Logger]
+    _fabrics: dict[str, Fabric] = field(default_factory=dict)
+
+    def fabric(self, config: Config) -> Fabric:
+        """One for each precision: making it costs more than a step. Loss scaling is a model's own."""
+        precision = config.trainer.precision
+        if precision not in self._fabrics or precision == "16-mixed":
+            self._fabrics[precision] = make_fabric(config, self.loggers)
+        return self._fabrics[precision]
+
+
+def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: Shared | None = None) -> RunState:
     """Everything but the weights' final values: those come from a checkpoint, init_from, or the seed.
+
+    Args:
+        shared: taken in place of what the config says.
 
     Raises:
         ValueError: the config's parts do not fit together in a way that only building them shows.
     """
     pulse.at(START, 0)
-    fabric = make_fabric(config, run_dir)
+    fabric = make_fabric(config, make_loggers(config, run_dir)) if shared is None else shared.fabric(config)
     make_deterministic(config)
     # The same weights on every worker; from the training on, each draws for itself.
     seed_everything(config.seed)
     contract = Contract(fabric)
     pulse.at(PREPARATION, 0)
-    data = make_data(config, fabric, contract)
+    data = make_data(config, fabric, contract, shared.splits if shared is not None else None)
     pulse.at(START, 0)
     task = make_task(config, data, contract)
     state = RunState(config, run_dir, fabric, contract, task, data, stop_request)
@@ -80,17 +102,21 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest) -> RunSta
     return state
 
 
-def make_fabric(config: Config, run_dir: Path) -> Fabric:
-    """One Fabric, told everything, so that it guesses nothing (with srun on the PATH it would guess Slurm)."""
+def make_loggers(config: Config, run_dir: Path) -> list[Logger]:
+    """Those of the config; none where nothing is to be kept."""
     given = {"root_dir": str(run_dir), "save_dir": str(run_dir)}
     quiet = config.trainer.fast_dev_run
-    environment: ClusterEnvironment = (
-        TorchElasticEnvironment() if "TORCHELASTIC_RUN_ID" in os.environ else LightningEnvironment()
-    )
+    return [] if quiet else [build(node, **given) for node in config.logger.values() if node is not None]
+
+
+def make_fabric(config: Config, loggers: Sequence[Logger]) -> Fabric:
+    """One Fabric, told everything, so that it guesses nothing (with srun on the PATH it would guess Slurm)."""
     alone = config.processes == 1 or config.elastic  # elastic workers know each other through servers alone
+    in_group = "TORCHELASTIC_RUN_ID" in os.environ and not alone
+    environment: ClusterEnvironment = TorchElasticEnvironment() if in_group else LightningEnvironment()
     fabric = Fabric(
         accelerator=device_kind(config),
-        devices=1 if alone else config.topology.devices_per_node,
+        devices=own_device(config) if alone else config.topology.devices_per_node,
         num_nodes=1 if alone else config.topology.nodes,
         strategy=build(
             config.strategy,
@@ -100,10 +126,18 @@ def make_fabric(config: Config, run_dir: Path) -> Fabric:
         ),
         precision=config.trainer.precision,
         plugins=[environment],
-        loggers=[] if quiet else [build(node, **given) for node in config.logger.values() if node is not None],
+        loggers=list(loggers),
     )
     fabric.launch()
     return fabric
+
+
+def own_device(config: Config) -> int | list[int]:
+    """Which of its node's devices a worker that is in no group computes on, as Fabric takes it."""
+    if device_kind(config) == "cpu":
+        return 1
+    worker = os.environ.get("LOCAL_RANK") or os.environ.get("LEYDEN_WORKER") or 0
+    return [int(worker) % torch.cuda.device_count()]
 
 
 def device_kind(config: Config) -> str:
@@ -120,15 +154,15 @@ def make_deterministic(config: Config) -> None:
         torch.backends.cudnn.benchmark = False
 
 
-def make_data(config: Config, fabric: Fabric, contract: Contract) -> Any:
+def make_data(config: Config, fabric: Fabric, contract: Contract, splits: Splits | None = None) -> Any:
     loaders = is_data_module(config.dataset.target)
     if loaders:
         data = LoaderData(config, fabric, contract.parts(), contract.stand_in())
     else:
         data = ImageData(
-            config, contract.batch_share(), contract.parts(), contract.stand_in(), contract.evaluation_share()
+            config, contract.batch_share(), contract.parts(), contract.stand_in(), contract.evaluation_share(), splits
         )
-    if data.synthetic and fabric.is_global_zero:
+    if data.synthetic and splits is None and fabric.is_global_zero:
         log.warning("dataset: SYNTHETIC images and labels. There is nothing to learn; look at speed alone.")
     return data
 

@@ -7,14 +7,18 @@ from pathlib import Path
 log = logging.getLogger("leyden")
 
 
-def open_log(run_dir: Path, rank: int, workers: int) -> None:
-    """Messages of every worker go to run.log; those of the first, and warnings of all, to the terminal too."""
+def open_log(run_dir: Path, rank: int, workers: int, quiet: bool = False) -> None:
+    """Messages of every worker go to run.log; those of the first, and warnings of all, to the terminal too.
+
+    Args:
+        quiet: the terminal gets warnings alone.
+    """
     who = f" [rank {rank}]" if workers > 1 else ""
     file = logging.FileHandler(run_dir / "run.log")
     file.setFormatter(logging.Formatter(f"%(asctime)s{who} %(levelname)s %(message)s"))
     terminal = logging.StreamHandler(sys.stdout)
     terminal.setFormatter(logging.Formatter("%(message)s" if rank == 0 else f"rank {rank}: %(message)s"))
-    terminal.setLevel(logging.INFO if rank == 0 else logging.WARNING)
+    terminal.setLevel(logging.INFO if rank == 0 and not quiet else logging.WARNING)
     close_log()
     log.setLevel(logging.INFO)
     log.propagate = False

@@ -10,7 +10,7 @@ from . import checkpoint
 from .log import log
 from .origin import shown
 from .state import RunState
-from .summary import write_summary
+from .summary import read_summary, write_summary
 from .timing import StepTimes
 from .versions import versions
 
@@ -65,6 +65,7 @@ def summarize(state: RunState, status: str, throughput: float, communication: di
         "last_checkpoint": relative(state.last_checkpoint) if state.last_checkpoint else None,
         "resumed_from_step": checkpoint.step_of(state.resumed_from) if state.resumed_from else None,
         "bad_samples": list(state.data.bad_samples),
+        "partition_orders": state.data.partition_orders,
         "seed": state.config.seed,
         "tags": state.config.tags,
         "versions": versions(),
@@ -72,7 +73,7 @@ def summarize(state: RunState, status: str, throughput: float, communication: di
 
 
 def finish(state: RunState, status: str) -> None:
-    """The final table and the next commands; summary.json; the sweep's row in TensorBoard."""
+    """summary.json; the sweep's row in TensorBoard. Every worker must call it."""
     sent, throughput = state.communication_sums(StepTimes()), state.throughput()
     if not state.fabric.is_global_zero:
         return
@@ -82,7 +83,7 @@ def finish(state: RunState, status: str) -> None:
         _log_hyperparameters(state)
     for logger in state.fabric.loggers:
         logger.finalize("success")
-    _print_table(state, summary)
+    log.info("%s: %d steps, %d samples, %s", status, state.step, state.samples, state.run_dir)
 
 
 def _totals(sent: dict[str, float]) -> dict[str, float]:
@@ -118,8 +119,11 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     return result
 
 
-def _print_table(state: RunState, summary: dict[str, Any]) -> None:
-    log.info("%s: %d steps, %d samples, %s", summary["status"], state.step, state.samples, state.run_dir)
+def print_end(state: RunState) -> None:
+    """The final table, from summary.json, and the next commands."""
+    if not state.fabric.is_global_zero:
+        return
+    summary = read_summary(state.run_dir)
     table = Table(show_header=False)
     for name, value in sorted(summary["metrics"].items()):
         if "/" in name and not name.startswith(("time/", "comm/")):

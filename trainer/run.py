@@ -11,7 +11,7 @@ from .log import log
 from .loop import Stopped, fit
 from .preflight import ask_nccl_for_its_log, check_machines, check_room, check_transport
 from .pulse import CALLBACKS, MEETING, START, pulse
-from .report import announce, finish
+from .report import announce, finish, print_end
 from .signals import STATUS, StopRequest
 from .state import RunState
 from .summary import write_summary
@@ -69,28 +69,50 @@ def cut_loggers(state: RunState) -> None:
 
 def train(state: RunState) -> str:
     """Fit, test, report. Returns the run's status."""
+    begin(state)
+    try:
+        fit(state)
+    except Stopped:
+        status = told_to_stop(state)
+    else:
+        status = judge(state)
+    end(state, status)
+    print_end(state)
+    return status
+
+
+def begin(state: RunState) -> None:
+    """Say who trains, and that it goes on."""
     pulse.at(START, state.step)
     announce(state)
     if state.fabric.is_global_zero:
         write_summary(state.run_dir, {"status": "running", "world_size": state.fabric.world_size, "steps": state.step})
-    try:
-        fit(state)
-    except Stopped:
-        assert state.stop_request.signal is not None
-        status = STATUS[state.stop_request.signal]
-        log.info("%s at step %d; saved in %s", status, state.step, state.last_checkpoint)
-    else:
-        status = "done"
-        if state.stop_reason is not None:
-            log.info("stopped early: %s", state.stop_reason)
-        if state.data.has("test"):
-            state.report(evaluate(state, "test", state.config.trainer.limit_test_batches))
+
+
+def told_to_stop(state: RunState) -> str:
+    """The status of a run that a signal has stopped."""
+    assert state.stop_request.signal is not None
+    status = STATUS[state.stop_request.signal]
+    log.info("%s at step %d; saved in %s", status, state.step, state.last_checkpoint)
+    return status
+
+
+def judge(state: RunState) -> str:
+    """Test a model that is trained. Returns the run's status."""
+    if state.stop_reason is not None:
+        log.info("stopped early: %s", state.stop_reason)
+    if state.data.has("test"):
+        state.report(evaluate(state, "test", state.config.trainer.limit_test_batches))
+    return "done"
+
+
+def end(state: RunState, status: str) -> None:
+    """Call what has to be called, and write down how it ended."""
     pulse.at(CALLBACKS, state.step)
     state.call("on_fit_end")
     state.hooks("teardown", "fit")
     pulse.at(MEETING, state.step)
     finish(state, status)
-    return status
 
 
 def evaluate_only(state: RunState) -> str:
