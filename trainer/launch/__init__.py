@@ -6,6 +6,7 @@ from pathlib import Path
 from ..config import Config, load
 from ..environment import apply
 from ..presence import leading
+from .roles import is_alone
 
 
 def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) -> int:
@@ -41,7 +42,7 @@ def start_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None
 
 def _start(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
     # only a process of its own can be started again
-    if config.processes == 1 and config.servers == 0 and config.topology.max_restarts == 0:
+    if is_alone(config) and config.topology.max_restarts == 0:
         from .worker import work_here
 
         return work_here(config, run_dir, verb, checkpoint)

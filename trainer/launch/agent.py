@@ -79,6 +79,11 @@ def _refused(job: Job, message: str, crew: Crew) -> int:
 
 
 def attempt_of(config: Config) -> type[Attempt]:
+    if config.pipeline is not None:
+        # it imports torch, which only a pipeline's agent needs
+        from ..pipeline.attempt import PipelineAttempt
+
+        return PipelineAttempt
     return ElasticAttempt if config.elastic else Attempt
 
 

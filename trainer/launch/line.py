@@ -27,6 +27,10 @@ class Line:
         self.clock_ahead: float = float("inf")
         """Seconds that this machine's clock is ahead of the other's, at most by the time of the fastest message."""
 
+    def fileno(self) -> int:
+        """For `select`."""
+        return self._connection.fileno()
+
     @property
     def gone(self) -> bool:
         return self.closed or time.monotonic() - self._heard > SILENCE_S

@@ -95,4 +95,4 @@ def _settings(role: Role, config: Config, place: Place) -> Iterator[tuple[str, o
 
 def is_alone(config: Config) -> bool:
     """Whether the run has one process, which meets nobody: the same as in the command's own process."""
-    return config.processes == 1 and config.servers == 0
+    return config.processes == 1 and config.servers == 0 and config.pipeline is None

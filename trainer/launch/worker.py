@@ -67,6 +67,11 @@ def _work(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, sto
 
         return examine(config, run_dir, stop_request)
     silence_libraries()
+    if config.pipeline is not None:
+        from ..pipeline.worker import work
+
+        work(config, run_dir, own_number(), stop_request)
+        return "done"
     from ..run import cut_loggers, evaluate_only, prepare, train
 
     state = prepare(config, run_dir, verb, checkpoint, stop_request)

@@ -1,0 +1,178 @@
+"""What a worker of a pipeline does: one visit after another, by whichever model comes."""
+
+import gc
+import signal
+import sys
+import traceback
+from dataclasses import asdict, replace
+from pathlib import Path
+from time import perf_counter, time
+from typing import Any
+
+import torch
+
+from .. import checkpoint
+from ..assemble import Shared
+from ..config import Config, load
+from ..data import Splits
+from ..errors import CannotStart
+from ..log import close_log, open_log
+from ..preflight import check_machines
+from ..pulse import MEETING, PREPARATION, pulse
+from ..signals import STATUS, StopRequest
+from ..state import RunState
+from ..summary import mark_failed
+from .carrier import Carrier
+from .desk import DONE, LOST, Desk, Order
+from .meeting_place import coordinator_address
+from .parcel import Parcel, pack, save
+from .relay import Relay
+from .visit import Whereto, ready, train
+
+_LOOK_S = 0.1
+
+
+class LostPeer(RuntimeError):
+    """Another worker, or the coordinator, is gone. Read by `launch.blame`."""
+
+
+def work(config: Config, run_dir: Path, rank: int, stop_request: StopRequest) -> None:
+    """Train what the coordinator sends, until it says that it is over.
+
+    Raises:
+        CannotStart: with the message for the user.
+        LostPeer: what was here is saved.
+    """
+    try:
+        check_machines(config, run_dir)
+        worker = Worker(config, rank, stop_request)
+    except CannotStart:
+        raise
+    except (ValueError, OSError) as error:
+        raise CannotStart(str(error)) from error
+    worker.run()
+
+
+class Worker:
+    """One device, the partitions that lie at it, and the model that trains."""
+
+    def __init__(self, config: Config, rank: int, stop_request: StopRequest):
+        assert config.pipeline is not None
+        self.rank = rank
+        self.workers = config.topology.workers
+        self.folders = config.pipeline.folders
+        self.through_files = config.pipeline.hops == "files"
+        self.stop_request = stop_request
+        self.relay = Relay()
+        pulse.at(PREPARATION, 0)
+        self.shared = Shared(Splits.of(load(self.folders[0]).dataset), [self.relay])
+        self.carrier = Carrier(rank, self.workers)
+        self.newest: Parcel | None = None
+        """What the last visit has made; the coordinator may not know of it yet."""
+        self.desk = Desk(coordinator_address(), self.carrier, self._told_to_end)
+
+    def run(self) -> None:
+        # what is here stays: looking through it for garbage after every visit would cost a tenth of a second
+        gc.freeze()
+        said = False
+        while self.desk.end is None:
+            pulse.at(MEETING, 0)
+            order = self.desk.order(_LOOK_S)
+            if order is not None:
+                self._make(order)
+            elif self.stop_request.signal is not None and not said:
+                self._say_stopping()
+                said = True
+        self._leave()
+
+    def _say_stopping(self) -> None:
+        assert self.stop_request.signal is not None
+        self.desk.say(say="stopping", status=STATUS[self.stop_request.signal])
+
+    def _told_to_end(self) -> None:
+        """Have the model that trains be saved where it is."""
+        if self.stop_request.signal is None:
+            self.stop_request.signal = signal.SIGTERM
+
+    def _make(self, order: Order) -> None:
+        while order.arrival is not None and not order.arrival.here(_LOOK_S):
+            pulse.at(MEETING, 0)
+            if self.desk.end is not None:
+                return
+        if self.stop_request.signal is not None:
+            self._say_stopping()
+            return
+        run_dir = self.folders[order.trial]
+        open_log(run_dir, self.rank, self.workers, quiet=True)
+        try:
+            self._train(order, load(run_dir), run_dir)
+        except LostPeer:
+            raise
+        except Exception as error:
+            self._failed(order, run_dir, error)
+        finally:
+            close_log()
+            # a cycle of references would keep a model on the device that the next one needs
+            gc.collect()
+
+    def _train(self, order: Order, config: Config, run_dir: Path) -> None:
+        began, clock = time(), perf_counter()
+        content = self._content(order)
+        state = ready(config, run_dir, self.shared, self.stop_request, content, order.checkpoint)
+        del content
+        try:
+            trained = perf_counter()
+            self.desk.say(say="begun", number=order.number, hop=order.arrival.seconds if order.arrival else 0.0)
+            status = train(state, Whereto(order.epoch, order.partitions, order.stop_reason))
+        except Exception:
+            state.call("on_exception")
+            raise
+        training = perf_counter() - trained
+        parcel = self._packed(state, order, run_dir) if status == "left" else None
+        self.desk.say(
+            say="visited", number=order.number, status=status, epoch=state.epoch, step=state.step, began=began,
+            seconds=perf_counter() - clock, training=training, metrics=dict(state.metrics),
+            label=asdict(parcel.label) if parcel else None, log=self.relay.taken(),
+        )  # fmt: skip
+
+    def _content(self, order: Order) -> dict[str, Any] | None:
+        if order.arrival is not None:
+            try:
+                parcel = order.arrival.parcel()
+            except RuntimeError as error:
+                raise LostPeer(f"Connection closed: {error}") from error
+            return parcel.content()
+        return None if order.checkpoint is None else checkpoint.read(order.checkpoint)
+
+    def _packed(self, state: RunState, order: Order, run_dir: Path) -> Parcel:
+        self.newest = parcel = pack(state, order.trial, order.number)
+        if self.through_files:
+            parcel = Parcel(replace(parcel.label, file=str(save(parcel, run_dir))), b"")
+        else:
+            self.carrier.keep(parcel)
+        return parcel
+
+    def _failed(self, order: Order, run_dir: Path, error: Exception) -> None:
+        """The trial's end, and nobody else's."""
+        message = f"{type(error).__name__}: {error}"
+        text = traceback.format_exc()
+        with open(run_dir / "run.log", "a") as file:
+            file.write(text)
+        print(f"trial {run_dir.name} failed: {message}\n{text}", file=sys.stderr, flush=True)
+        mark_failed(run_dir, message, rank=0)
+        self.desk.say(say="failed", number=order.number, error=message, log=self.relay.taken())
+        error.__traceback__ = None  # its frames hold the model
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+    def _leave(self) -> None:
+        assert self.desk.end is not None
+        numbers = self.desk.end["save"]
+        parcels = [parcel for number in numbers if (parcel := self.carrier.kept(number)) is not None]
+        if self.newest is not None and self.desk.end["why"] != DONE and self.newest.label.number not in numbers:
+            parcels.append(self.newest)
+        for parcel in parcels:
+            save(parcel, self.folders[parcel.label.trial])
+        self.desk.finish()
+        if self.desk.end["why"] == LOST:
+            raise LostPeer("Connection closed: another worker is gone; the models that were here are saved")
