@@ -120,11 +120,15 @@ def _sweep(composer: Any, overrides: list[str]) -> int:
 
 
 def _start_new(composer: Any, overrides: list[str]) -> int:
+    from .pipeline.plan import is_pipeline
     from .run_folder import freeze
 
     run = composer.run(overrides)
     if run.is_sweep:
         return _sweep(composer, overrides)
+    if is_pipeline(run.composed):
+        text = "trains the models of a sweep side by side, and this is one run"
+        raise refuse("hydra/launcher", text, "pipeline", "leyden -m hydra/launcher=pipeline ...")
     claim = composer.claim(run, overrides)
     folder = claim.folder
     try:

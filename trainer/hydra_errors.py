@@ -178,7 +178,8 @@ def _unknown_group(key: str, value: Any, situation: Situation) -> ConfigError:
 
 
 def _unknown_of_hydra(key: str, parent: str, value: Any, situation: Situation, where: str) -> Problem:
-    plain = situation.loader.load_configuration(situation.config_name, [], RunMode.RUN)
+    chosen = [override for override in situation.overrides if override.startswith("hydra/")]
+    plain = situation.loader.load_configuration(situation.config_name, chosen, RunMode.RUN)
     node = OmegaConf.select(plain, parent, throw_on_missing=False)
     names = [str(name) for name in node] if OmegaConf.is_dict(node) else []
     close = nearest(key.rpartition(".")[2], names)

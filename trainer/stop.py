@@ -41,6 +41,7 @@ def stop(named: str) -> int:
     if not lead.here:
         text = f"process {lead.pid} on {lead.host} leads it, and this host is another"
         raise refuse("stop", text, named, f"on {lead.host}: leyden stop {folder}, or kill -TERM {lead.pid}")
+    _refuse_shared(folder, lead)
     going_on = [run for run in runs if (own := lead_of(run)) is not None and lives(run, own)]
     _end(folder, lead)
     return _told(statuses(going_on), folder)
@@ -58,6 +59,16 @@ def _nothing_runs(folder: Path, runs: Sequence[Path]) -> ConfigError:
     found = statuses(runs)
     how = f"it is {found[0].state}" if len(found) == 1 else f"none of its {len(found)} trials does"
     return refuse("stop", f"this does not run: {how}", shown(folder), f"leyden status {shown(folder)}")
+
+
+def _refuse_shared(folder: Path, lead: Presence) -> None:
+    """
+    Raises:
+        ConfigError: its model shares workers with others, and they would stop, too.
+    """
+    if any(lead_of(run) == lead for run in runs_in(folder.parent) if run.parent == folder.parent and run != folder):
+        text = "its model shares its workers with those of the other trials"
+        raise refuse("stop", text, shown(folder), f"leyden stop {shown(folder.parent)}: all of them")
 
 
 def _stop_job(run: Path, job: Job) -> int:
@@ -99,6 +110,6 @@ def _told(ended: Sequence[RunStatus], folder: Path) -> int:
         print(f"{shown(folder)}: ended between two trials")
         return 0
     for run in ended:
-        saved = f"saved at step {run.step}" if run.state in SAVED else run.why
-        print(f"{run.run}: {run.state}, {saved}")
+        step = "" if run.step is None else f", saved at step {run.step}"
+        print(f"{run.run}: {run.state}{step if run.state in SAVED else f', {run.why}'}")
     return 0 if all(run.state in SAVED for run in ended) else 1

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,17 +27,22 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from .compose import Composer, Run, frozen, set_output_dir
-from .config import Config, load
+from .config import Config, frozen_values, load
 from .errors import ConfigError, refuse
 from .origin import shown
+from .pipeline.plan import Plan, is_pipeline
 from .presence import leading
 from .run_folder import SWEEP, Claim, absolute, claim, freeze, refuse_taken
+from .summary import read_summary
 
 STOPPED = (75, 130, 143)
 """Exit codes of a trial that was told to stop; the sweep stops with it."""
 
 QUEUED = -1
 """In place of the exit code of a trial that Slurm will start."""
+
+WAITING = -2
+"""In its place, too: a command on each host will start it."""
 
 _QUIET = ["hydra/hydra_logging=none", "hydra/job_logging=none"]
 
@@ -52,6 +57,26 @@ class Trial:
     metric: float
     job: str = ""
     """Its number in Slurm's queue."""
+    stop_reason: str = ""
+    """Why it was stopped early."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """What trials are compared by: that by which the best checkpoints are kept."""
+
+    name: str = "val/acc"
+    mode: str = "max"
+
+    @classmethod
+    def of(cls, monitor: Mapping[str, Any]) -> "Metric":
+        """That of a config's `callbacks.checkpoint`."""
+        return cls(monitor.get("monitor") or cls.name, monitor.get("mode") or cls.mode)
+
+    def best_first(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Those without a value last."""
+        sign = -1.0 if self.mode == "max" else 1.0
+        return sorted(trials, key=lambda trial: math.inf if math.isnan(trial.metric) else sign * trial.metric)
 
 
 @dataclass(frozen=True)
@@ -107,7 +132,7 @@ class Sweep:
         self.trials: list[Trial] = []
         self.folder: Path | None = None
         self._claim: Claim | None = None
-        self.metric_name = "val/acc"
+        self.metric = Metric()
         self._composer = composer
         self._overrides = list(overrides)
         self._master = composer.composed([*_QUIET, *overrides], RunMode.MULTIRUN)
@@ -120,6 +145,8 @@ class Sweep:
         """By the folder below the sweep's."""
         self._until_end = ExitStack()
         self._sweeper: Any = None
+        self.plan = Plan(composer, self._master.hydra.launcher) if is_pipeline(self._master) else None
+        """What the trials have in common where their models share workers."""
 
     def run(self) -> int:
         """Run all trials. Returns 0, 1 where one failed, or the code of a trial that was told to stop.
@@ -138,8 +165,8 @@ class Sweep:
                 return self._stopped(int(stop.code or 0))
             except HydraException as error:
                 raise refuse("-m", str(error)) from None
-        print_table(self.trials, self.metric_name, self._place)
-        return 1 if any(trial.code not in (0, QUEUED) for trial in self.trials) else 0
+        print_table(self.trials, self.metric, self._place)
+        return 1 if any(trial.code not in (0, QUEUED, WAITING) for trial in self.trials) else 0
 
     def _stopped(self, code: int) -> int:
         if self.folder is not None:
@@ -191,6 +218,8 @@ class Sweep:
         runs = {number: self._judge_values(number, overrides, folders) for number, overrides in new.items()}
         for number, overrides in new.items():
             self._composer.judge_classes(runs[number], overrides, _called(number, overrides))
+            if self.plan is not None:
+                self.plan.check_class(runs[number].config)
         self._judged.update({number: folder for folder, number in folders.items()})
 
     def _judge_values(self, number: int, overrides: list[str], folders: dict[str, int]) -> Run:
@@ -199,7 +228,8 @@ class Sweep:
         run = self._composer.judged(composed, overrides, _called(number, overrides))
         self._refuse_launcher(run.config, _called(number, overrides))
         monitor = run.config.callbacks.get("checkpoint")
-        self.metric_name = (monitor.arguments.get("monitor") if monitor else None) or self.metric_name
+        if monitor is not None and monitor.arguments.get("monitor"):
+            self.metric = Metric.of(monitor.arguments)
         if subfolder in folders:
             text = f"trials {folders[subfolder]} and {number} would share a folder"
             raise refuse("hydra.sweep.subdir", text, subfolder, "hydra.sweep.subdir='${hydra.job.num}'")
@@ -214,8 +244,9 @@ class Sweep:
             text = "starts a run by a command on each host, and the trials of a sweep start by themselves"
             remedy = "topology.launcher=slurm, or each run by itself, without -m"
             raise refuse("topology.launcher", text, "node", remedy).located(lambda key: "", trial)
-        if config.launcher == "slurm" and not isinstance(self._sweeper, BasicSweeper):
-            text = "chooses trials by the results of others, and a job that waits in Slurm's queue has none"
+        waits = config.launcher == "slurm" or (self.plan is not None and self.plan.topology["launcher"] == "node")
+        if waits and not isinstance(self._sweeper, BasicSweeper):
+            text = "chooses trials by the results of others, and those that start later have none"
             remedy = "topology.launcher=local, or hydra/sweeper=basic"
             raise refuse("hydra/sweeper", text, type(self._sweeper).__name__, remedy).located(lambda key: "", trial)
 
@@ -227,6 +258,12 @@ class Sweep:
             raise error.located(lambda key: "", _called(number, overrides)) from None
         with read_write(composed), open_dict(composed):
             composed.hydra.job.num = composed.hydra.job.id = number
+        if self.plan is not None:
+            try:
+                self.plan.adapt(composed, f"trial {number}")
+            except ConfigError as error:
+                where = self._composer.origin([*self._overrides, *overrides]).where
+                raise error.located(where, _called(number, overrides)) from None
         HydraConfig.instance().set_config(composed)
         subfolder = str(composed.hydra.sweep.subdir)
         set_output_dir(composed, self._place / subfolder)
@@ -286,19 +323,24 @@ class Sweep:
         else:
             print(f"trial {number}: {result._return_value}", file=sys.stderr)
         result.status, result.return_value = JobStatus.COMPLETED, metric
-        self.trials.append(Trial(str(number), filter_overrides(overrides), code, metric))
+        assert self.folder is not None
+        why = stop_reason(self.folder / self._judged[number])
+        self.trials.append(Trial(str(number), filter_overrides(overrides), code, metric, stop_reason=why))
 
 
-def print_table(trials: Sequence[Trial], metric_name: str, folder: Path) -> None:
-    """How the trials of the sweep in this folder ended, and where those that Slurm will start are seen."""
+def print_table(trials: Sequence[Trial], by: Metric, folder: Path) -> None:
+    """How the trials of the sweep in this folder ended, best first, and where those that Slurm will start are seen."""
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("trial", "overrides", "status", metric_name, title=f"sweep: {shown(folder)}")
+    table = Table("trial", "overrides", "status", by.name, title=f"sweep: {shown(folder)}")
     shared = set.intersection(*(set(trial.overrides) for trial in trials)) if len(trials) > 1 else set()
-    for trial in trials:
+    for trial in by.best_first(trials):
         metric = "" if math.isnan(trial.metric) else f"{trial.metric:.5g}"
-        status = {0: "done", 2: "refused", 3: "refused", QUEUED: f"job {trial.job}"}.get(trial.code, "failed")
+        told = {0: "done", 2: "refused", 3: "refused", QUEUED: f"job {trial.job}", WAITING: "waits for its hosts"}
+        status = told.get(trial.code, "failed")
+        if trial.stop_reason:
+            status = f"stopped early: {trial.stop_reason}"
         own = " ".join(override for override in trial.overrides if override not in shared)
         table.add_row(trial.name, own, status, metric)
     Console(soft_wrap=True).print(table)
@@ -329,6 +371,21 @@ def run_process(folder: Path, verb: str = "train") -> int:
     return code if code >= 0 else 128 - code
 
 
+def ended(folder: Path, code: int) -> tuple[int, float]:
+    """Exit code and metric of a trial whose processes served others, too.
+
+    Args:
+        code: theirs.
+    """
+    status = read_summary(folder).get("status")
+    return 0 if status == "done" else code or 1, monitored(folder, frozen_values(folder))
+
+
+def stop_reason(folder: Path) -> str:
+    """Why a trial was stopped early; "" where it was not."""
+    return read_summary(folder).get("stop_reason") or ""
+
+
 def monitored(folder: Path, values: dict[str, Any]) -> float:
     """The metric by which checkpoints are kept, at the end of a run; nan where there is none."""
     checkpoint = values.get("callbacks", {}).get("checkpoint") or {}
@@ -343,13 +400,22 @@ def monitored(folder: Path, values: dict[str, Any]) -> float:
 def _launchers_wrapped(sweep: Sweep) -> Iterator[None]:
     """Sweepers get their launcher from Hydra's registry of plugins, each in its own way; the registry wraps it."""
     plugins: Any = Plugins.instance()
-    plugins.instantiate_launcher = lambda **arguments: JudgedLauncher(
-        Plugins.instantiate_launcher(plugins, **arguments), sweep
-    )
+    plugins.instantiate_launcher = lambda **arguments: JudgedLauncher(_launcher(plugins, sweep, **arguments), sweep)
     try:
         yield
     finally:
         del plugins.instantiate_launcher
+
+
+def _launcher(plugins: Any, sweep: Sweep, **arguments: Any) -> Launcher:
+    """That of the config; Hydra's registry knows packages by the name of hydra_plugins alone."""
+    if sweep.plan is None:
+        return Plugins.instantiate_launcher(plugins, **arguments)
+    from .pipeline.launcher import PipelineLauncher
+
+    launcher = PipelineLauncher(sweep.plan)
+    launcher.setup(**arguments)
+    return launcher
 
 
 @contextmanager

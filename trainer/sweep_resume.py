@@ -1,13 +1,13 @@
 """`leyden resume SWEEP`: the trials that did not finish, each in its own folder, from its checkpoint if it has one."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from contextlib import ExitStack
 from pathlib import Path
 
 import yaml
 
 from .checkpoint_names import saved
-from .config import Config
+from .config import Config, frozen_values
 from .errors import ConfigError, refuse
 from .origin import shown
 from .presence import leading, refuse_led
@@ -15,7 +15,18 @@ from .rerun import Changes, FrozenRun, change, opened, read_changes, written_cha
 from .run_status import RUNNING
 from .slurm_jobs import STOP_REQUESTED
 from .status import runs_in, statuses
-from .sweep import QUEUED, STOPPED, Trial, monitored, print_table, run_process, sigterm_as_exit
+from .sweep import (
+    QUEUED,
+    STOPPED,
+    Metric,
+    Trial,
+    ended,
+    monitored,
+    print_table,
+    run_process,
+    sigterm_as_exit,
+    stop_reason,
+)
 
 _FINISHED = ("done", "stopped early")
 
@@ -33,31 +44,46 @@ def resume_sweep(folder: Path, overrides: Sequence[str], config_dir: str | None)
         ConfigError: a trial would not start, or one is going on; nothing was started.
     """
     changes = read_changes(overrides, config_dir)
-    trials = list(runs_in(folder))
+    runs = list(runs_in(folder))
+    pipelines = {run: trials for run in runs if (trials := _trials_of(run)) is not None}
+    trials = [run for run in runs if run not in pipelines]
     if not trials:
         raise refuse("SWEEP", "none of its trials was ever written down", shown(folder), "leyden -m ... again")
-    for led in (folder, *trials):
+    for led in (folder, *runs):
         refuse_led(led)
     states = {trial: status.state for trial, status in zip(trials, statuses(trials), strict=True)}
     finished = [trial for trial in trials if states[trial] in _FINISHED]
     left_alone = [trial for trial in trials if states[trial] in RUNNING]
-    unfinished = [_judged(trial, changes) for trial in trials if trial not in (*finished, *left_alone)]
+    shared, own = _divided(changes) if pipelines else (Changes(), changes)
+    unfinished = [_judged(trial, own) for trial in trials if trial not in (*finished, *left_alone)]
+    sharing = [_judged(run, shared)[0] for run in pipelines]
     print(f"{len(finished)} of {len(trials)} trials are done, {len(unfinished)} are resumed", flush=True)
     codes, jobs = dict.fromkeys(finished, 0), dict[Path, str]()
     try:
         with leading(folder), sigterm_as_exit(), ExitStack() as written:
+            for run in sharing:
+                written.enter_context(written_changes(run, shared))
             for run, _ in unfinished:
-                written.enter_context(written_changes(run, changes))
+                written.enter_context(written_changes(run, own))
                 (run.folder / STOP_REQUESTED).unlink(missing_ok=True)
             jobs = _queued(folder, [(run, config) for run, config in unfinished if config.launcher == "slurm"])
             codes |= dict.fromkeys(jobs, QUEUED)
-            codes |= _run([run for run, config in unfinished if config.launcher != "slurm"])
+            here = [run for run, config in unfinished if config.launcher != "slurm"]
+            codes |= _run_pipelines(pipelines, {run.folder for run in here})
+            codes |= _run([run for run in here if run.folder not in codes])
     except KeyboardInterrupt:
         return _stopped(folder, 130)
     except SystemExit as stop:
         return _stopped(folder, int(stop.code or 0))
     _print(folder, [opened(str(trial)) for trial in trials if trial.exists() and trial in codes], codes, jobs)
     return 1 if any(code not in (0, QUEUED) for code in codes.values()) else 0
+
+
+def _divided(changes: Changes) -> tuple[Changes, Changes]:
+    """What is to change in a pipeline, whose workers the topology means, and what in its trials."""
+    topology = {key: value for key, value in changes.dotted.items() if key.split(".")[0] == "topology"}
+    rest = {key: value for key, value in changes.dotted.items() if key not in topology}
+    return Changes(topology, changes.given), Changes(rest, changes.given)
 
 
 def _judged(trial: Path, changes: Changes) -> tuple[FrozenRun, Config]:
@@ -84,6 +110,30 @@ def _queued(sweep: Path, trials: Sequence[tuple[FrozenRun, Config]]) -> dict[Pat
     return {jobs[number].run_dir: job_id for number, job_id in queue_trials(sweep, jobs).items()}
 
 
+def _trials_of(run_dir: Path) -> Sequence[Path] | None:
+    """The trials whose models share the workers of this run; None where it trains a model of its own."""
+    pipeline = frozen_values(run_dir).get("pipeline")
+    return None if pipeline is None else [Path(trial) for trial in pipeline["trials"]]
+
+
+def _run_pipelines(pipelines: Mapping[Path, Sequence[Path]], wanted: Set[Path]) -> dict[Path, int]:
+    """Resume the pipelines of trials that are wanted. Returns the exit codes of the trials.
+
+    Raises:
+        SystemExit: one was told to stop, with its code.
+    """
+    codes: dict[Path, int] = {}
+    for run_dir, trials in pipelines.items():
+        if wanted.isdisjoint(trials):
+            continue
+        print(f"\npipeline: {shown(run_dir)}", flush=True)
+        code = run_process(run_dir, "resume")
+        if code in STOPPED:
+            raise SystemExit(code)
+        codes |= {trial: ended(trial, code)[0] for trial in trials if trial in wanted}
+    return codes
+
+
 def _run(trials: Sequence[FrozenRun]) -> dict[Path, int]:
     """Run frozen trials one after the other. Returns their exit codes.
 
@@ -108,12 +158,13 @@ def _stopped(folder: Path, code: int) -> int:
 
 def _print(folder: Path, trials: Sequence[FrozenRun], codes: dict[Path, int], jobs: dict[Path, str]) -> None:
     rows = [_row(run, codes[run.folder], jobs.get(run.folder, "")) for run in trials]
-    monitor = (trials[0].values.get("callbacks", {}).get("checkpoint") or {}).get("monitor") if trials else None
-    print_table(rows, monitor or "val/acc", folder)
+    monitor = trials[0].values.get("callbacks", {}).get("checkpoint") if trials else None
+    print_table(rows, Metric.of(monitor or {}), folder)
 
 
 def _row(run: FrozenRun, code: int, job: str) -> Trial:
-    return Trial(run.folder.name, _overrides(run.folder), code, monitored(run.folder, run.values), job)
+    metric = monitored(run.folder, run.values)
+    return Trial(run.folder.name, _overrides(run.folder), code, metric, job, stop_reason(run.folder))
 
 
 def _overrides(trial: Path) -> list[str]:
