@@ -1,0 +1,285 @@
+"""Many models at once: each comes out as if it had been trained alone, whatever happens to those that train it."""
+
+import csv
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from PIL import Image
+from runs import Freeze, alive, children, rows, summary, wait_until, weights
+
+from leyden.trainer import checkpoint, cli
+from leyden.trainer.data import Order
+from leyden.trainer.launch import start
+
+HERE = Path(__file__).parent
+QUICK = [
+    "topology=cpu", "dataset.image_size=8", "augment=none", "batch_size=60", "trainer.max_epochs=3",
+    "trainer.enable_progress_bar=false", "trainer.precision=64-true",
+]  # fmt: skip
+UNEQUAL = ["model=mlp", "model.hidden=[16],[64,32],[8]"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The current folder; and everybody computes with one thread, so that sums come out alike."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setenv("PYTHONPATH", str(HERE))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield tmp_path
+    torch.set_num_threads(threads)
+
+
+def swept(*words: str, workers: int = 2, scheduler: str = "greedy") -> list[str]:
+    pipeline = ["hydra/launcher=pipeline", f"hydra.launcher.scheduler={scheduler}", "hydra.sweep.dir=mine"]
+    return ["-m", *pipeline, f"topology.devices_per_node={workers}", *QUICK, *words]
+
+
+def trials(sweep: Path) -> list[Path]:
+    return sorted(path for path in sweep.iterdir() if path.name.isdigit())
+
+
+def assert_as_alone(trial: Path, freeze: Freeze, starts: int = 1) -> None:
+    """Bit for bit what one worker makes of it over the same partitions in the same order; and logged alike."""
+    overrides = yaml.safe_load((trial / ".hydra" / "overrides.yaml").read_text())
+    partitions = yaml.safe_load((trial / "config.yaml").read_text())["dataset"]["partitions"]
+    order = summary(trial)["partition_orders"]
+    assert all(sorted(each) == list(range(partitions)) for each in order)
+    alone = freeze(
+        f"alone-{trial.name}", *overrides, "topology.devices_per_node=1", f"dataset.partitions={partitions}",
+        f"dataset.partition_order={json.dumps(order).replace(' ', '')}",
+    )  # fmt: skip
+    assert start(alone) == 0
+    ours, theirs = weights(trial), weights(alone)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert logged(trial) == logged(alone)
+    assert 1 <= len(list(trial.glob("events.out.tfevents.*"))) <= starts
+
+
+def logged(run_dir: Path) -> list[dict[str, str]]:
+    """Everything but times."""
+    return [
+        {name: value for name, value in row.items() if value and not name.startswith(("time/", "samples_per"))}
+        for row in rows(run_dir)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scheduler", "workers", "partitions", "hops"),
+    [("ring", 4, 4, "memory"), ("greedy", 2, 3, "memory"), ("systolic", 3, 3, "files")],
+)
+def test_every_model_is_as_if_trained_alone(
+    scheduler: str, workers: int, partitions: int, hops: str, here: Path, freeze: Freeze,
+    capfd: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    pipeline = [f"dataset.partitions={partitions}", f"hydra.launcher.hops={hops}"]
+    assert cli.main(swept(*UNEQUAL, *pipeline, workers=workers, scheduler=scheduler)) == 0
+    assert f"pipeline: {3 * 3 * partitions} visits" in capfd.readouterr().out
+    with Image.open(here / "mine" / "pipeline" / "schedule.png") as picture:
+        assert picture.height > workers * 30
+    for trial in trials(here / "mine"):
+        assert summary(trial)["status"] == "done"
+        assert_as_alone(trial, freeze)
+
+
+@pytest.mark.slow
+def test_what_is_read_and_what_is_moved(here: Path, freeze: Freeze) -> None:
+    """No worker reads a sample of another's partition. What hops is weights and momentum, as often as a worker differs
+    from the one before."""
+    watched = ["dataset._target_=pipeline_examples.Watched", f"+dataset.log={here / 'read.txt'}"]
+    words = swept(*UNEQUAL, *watched, "dataset.val_fraction=0", workers=3, scheduler="ring")
+    assert cli.main([*words, "trainer.precision=32-true"]) == 0
+    read = {tuple(map(int, line.split())) for line in (here / "read.txt").read_text().splitlines()}
+    assert len(read) == len({index for _, index in read}) == 1437
+    order = Order(1437, 60, seed=0, partitions=3)
+    for worker in range(3):
+        assert {index for rank, index in read if rank == worker} == set(order.partition(worker).tolist())
+
+    told = summary(here / "mine" / "pipeline")
+    numbers = [sum(tensor.numel() for tensor in weights(trial).values()) for trial in trials(here / "mine")]
+    epochs, partitions = 3, 3
+    assert told["hops"] == 3 * (epochs * partitions - 1)
+    assert told["hop_bytes"]["parameters"] == told["hop_bytes"]["optimizer"]
+    moved = told["hop_bytes"]["parameters"] + told["hop_bytes"]["optimizer"]
+    assert moved == (epochs * partitions - 1) * sum(8 * number for number in numbers)
+    assert told["hop_bytes"]["rest"] < 30_000 * told["hops"]
+
+
+def started(here: Path, *words: str) -> subprocess.Popen[str]:
+    """A sweep in a process of its own, some visits on its way."""
+    command = [sys.executable, "-m", "leyden.trainer", *words]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0)
+    schedule = here / "mine" / "pipeline" / "schedule.csv"
+    wait_until(lambda: process.poll() is not None or (schedule.exists() and schedule.read_text().count("\n") > 8))
+    assert process.poll() is None, process.communicate()[0]
+    return process
+
+
+def workers_of(process: subprocess.Popen[str]) -> list[int]:
+    """Below the sweep's process: the pipeline's agent, below it the workers."""
+    (agent,) = children(process.pid)
+    return sorted(children(agent))
+
+
+def steps_of_visits(sweep: Path) -> dict[str, list[int]]:
+    """Of each trial: where its visits have ended."""
+    steps: dict[str, list[int]] = {}
+    with open(sweep / "pipeline" / "schedule.csv", newline="") as file:
+        for row in csv.DictReader(file):
+            steps.setdefault(row["trial"], []).append(int(row["step"]))
+    return steps
+
+
+LONG = ["trainer.max_epochs=20", "callbacks.checkpoint.every_n_epochs=1000"]
+"""Nothing is saved but for a reason."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheduler", ["ring", "greedy"])
+def test_a_worker_is_killed_and_no_model_is_lost(scheduler: str, here: Path, freeze: Freeze) -> None:
+    rng, kills = random.Random(scheduler), int(os.environ.get("LEYDEN_KILLS", "1"))
+    for turn in range(kills):
+        words = swept(*UNEQUAL, *LONG, scheduler=scheduler) if turn == 0 else ["resume", "mine"]
+        process = started(here, *words)
+        time.sleep(rng.uniform(0, 1.5))
+        workers = workers_of(process)
+        rank = rng.randrange(2)
+        os.kill(workers[rank], signal.SIGKILL)
+        output, _ = process.communicate(timeout=30)
+        assert process.returncode == 1, output
+        assert "failed: killed by SIGKILL" in output
+        assert not [pid for pid in workers if alive(pid)]
+        for name, steps in steps_of_visits(here / "mine").items():
+            saved = [checkpoint.step_of(path) for path in checkpoint.saved(here / "mine" / name)]
+            assert max(saved, default=0) >= max(steps[:-1], default=0), "a visit is lost at most"
+    assert cli.main(["resume", "mine"]) == 0
+    for trial in trials(here / "mine"):
+        assert_as_alone(trial, freeze, starts=1 + kills)
+
+
+@pytest.mark.slow
+def test_a_sweep_that_is_told_to_stop_goes_on_later(here: Path, freeze: Freeze) -> None:
+    process = started(here, *swept(*UNEQUAL, *LONG))
+    assert cli.main(["resume", "mine/1"]) == 2  # it is led by the pipeline
+    assert cli.main(["stop", "mine/1"]) == 2  # and is not alone there
+    assert cli.main(["stop", "mine"]) == 0
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 75, output
+    assert "leyden resume mine" in output
+    for trial in trials(here / "mine"):
+        assert summary(trial)["status"] == "preempted"
+        last = steps_of_visits(here / "mine")[trial.name][-1]
+        assert checkpoint.step_of(checkpoint.saved(trial)[0]) >= last
+    assert cli.main(["resume", "mine", "topology.devices_per_node=1"]) == 0
+    assert summary(here / "mine" / "pipeline")["hops"] == 0
+    for trial in trials(here / "mine"):
+        assert_as_alone(trial, freeze, starts=2)
+
+
+@pytest.mark.slow
+def test_trials_that_fail_leave_the_others_alone(here: Path, freeze: Freeze, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["model=mlp", "model.hidden=[8]", "seed=1,2", "optimizer.lr=0.02,1e30", "trainer.log_every_n_steps=1"]
+    assert cli.main(swept(*words, "+callbacks.fails._target_=pipeline_examples.Fails")) == 1
+    good, diverged, raised, _ = trials(here / "mine")
+    assert [summary(trial)["status"] for trial in trials(here / "mine")] == ["done", "failed", "failed", "failed"]
+    assert "RuntimeError: on purpose" in summary(raised)["error"]
+    assert "on_step_end" in (raised / "run.log").read_text()
+    assert "the loss is" in summary(diverged)["error"]
+    assert_as_alone(good, freeze)
+    assert capfd.readouterr().out.count("failed") >= 3
+
+
+@pytest.mark.slow
+def test_the_worse_trials_are_stopped_early(here: Path, freeze: Freeze, capfd: pytest.CaptureFixture[str]) -> None:
+    halving = ["hydra.launcher.early_stopping=halving", "hydra.launcher.eta=2", "trainer.max_epochs=4"]
+    words = ["model=mlp", "model.hidden=[8]", "optimizer.lr=0.1,0.001,0.0001,0.03"]
+    assert cli.main(swept(*words, *halving, scheduler="ring")) == 0
+    reached = {trial.name: summary(trial)["epochs"] for trial in trials(here / "mine")}
+    assert sorted(reached.values()) == [1, 1, 2, 4]
+    assert {name for name, epochs in reached.items() if epochs == 1} == {"1", "2"}
+    output = capfd.readouterr().out
+    assert output.count("stopped early: halving") == 6  # when it happens, and in the table
+    for name, epochs in reached.items():
+        trial = here / "mine" / name
+        assert summary(trial)["status"] == "done"
+        assert "test/acc" in summary(trial)["metrics"]
+        if epochs < 4:
+            assert f"after {epochs} epoch" in summary(trial)["stop_reason"]
+    overrides = yaml.safe_load((here / "mine" / "1" / ".hydra" / "overrides.yaml").read_text())
+    order = summary(here / "mine" / "1")["partition_orders"][0]
+    alone = freeze(
+        "alone", *overrides, "topology.devices_per_node=1", "dataset.partitions=2",
+        f"dataset.partition_order=[{order[0]},{order[1]}]", "callbacks.checkpoint.keep_last=9",
+    )  # fmt: skip
+    assert start(alone) == 0
+    theirs = checkpoint.read(alone / "checkpoints" / "step=00000020.ckpt")["model"]
+    assert all(torch.equal(value, theirs[name]) for name, value in weights(here / "mine" / "1").items())
+
+
+@pytest.mark.slow
+def test_hydras_contract(here: Path) -> None:
+    """Job numbers, batches, folders named by the user, callbacks, and what the sweeper gets back."""
+    words = ["model=mlp", "model.hidden=[8]", "seed=1,2,3", "hydra.sweeper.max_batch_size=2", "trainer.max_epochs=1"]
+    own = ["hydra.sweep.subdir=seed_${seed}", "+hydra.callbacks.tells._target_=pipeline_examples.Tells"]
+    assert cli.main(swept(*words, *own, f"+hydra.callbacks.tells.file={here / 'told.txt'}")) == 0
+    sweep = here / "mine"
+    assert {path.name for path in sweep.iterdir() if path.is_dir()} == {
+        "seed_1", "seed_2", "seed_3", "pipeline", "pipeline-2"
+    }  # fmt: skip
+    for number, seed in enumerate((1, 2, 3)):
+        trial = sweep / f"seed_{seed}"
+        assert f"seed={seed}" in yaml.safe_load((trial / ".hydra" / "overrides.yaml").read_text())
+        hydra = yaml.safe_load((trial / ".hydra" / "hydra.yaml").read_text())["hydra"]
+        assert hydra["job"]["num"] == number
+        assert hydra["runtime"]["output_dir"] == str(trial)
+    told = (here / "told.txt").read_text().splitlines()
+    metrics = [summary(sweep / f"seed_{seed}")["metrics"]["val/acc"] for seed in (1, 2, 3)]
+    assert [line for line in told if line.startswith("end")] == [
+        f"end {number} (0, {metric})" for number, metric in enumerate(metrics)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "key", "remedy"),
+    [
+        ("hydra.launcher.scheduler=fifo", "hydra.launcher.scheduler", "greedy"),
+        ("strategy=ddp", "strategy = ddp", "strategy=single"),
+        ("topology.devices_per_node=2,3", "topology", "one value of topology.devices_per_node"),
+        ("dataset.val_fraction=0.2,0.1", "dataset", "one value of dataset.val_fraction"),
+        ("dataset.partitions=2 topology.devices_per_node=3", "dataset.partitions = 2", "dataset.partitions=3"),
+        ("dataset.partition_order=[0,1]", "dataset.partition_order", "dataset.partition_order=null"),
+        ("topology.launcher=slurm", "topology.launcher", "hydra/launcher=basic"),
+        ("trainer.fast_dev_run=true", "trainer.fast_dev_run", "trainer.max_epochs=1"),
+        ("hydra.launcher.looks=3", "hydra.launcher.looks", "scheduler"),
+    ],
+)
+def test_what_a_pipeline_cannot_do(
+    words: str, key: str, remedy: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(swept("model=mlp", "seed=1,2", *words.split())) == 2
+    error = capsys.readouterr().err
+    assert key in error
+    assert remedy in error
+    assert not list(here.iterdir())
+
+
+def test_one_run_is_no_pipeline(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["hydra/launcher=pipeline", "model=mlp"]) == 2
+    error = capsys.readouterr().err
+    assert "hydra/launcher = pipeline" in error
+    assert "leyden -m hydra/launcher=pipeline" in error
+    assert not list(here.iterdir())
