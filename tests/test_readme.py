@@ -19,8 +19,10 @@ SHORT = [
 """Appended to what trains."""
 
 README = (ROOT / "README.md").read_text()
-BLOCKS = [README.split(title)[1].split("```sh")[1].split("```")[0] for title in ("## Use", "## Strategies")]
-COMMANDS = [line.split("#")[0].strip() for block in BLOCKS for line in block.splitlines() if line.startswith("leyden")]
+SECTIONS = ("## Use", "## Strategies", "### Many models at once")
+BLOCKS = [README.split(title)[1].split("```sh")[1].split("```")[0] for title in SECTIONS]
+LINES = [line for block in BLOCKS for line in block.splitlines() if line.startswith("leyden") and "SWEEP" not in line]
+COMMANDS = [line.split("#")[0].strip() for line in LINES]
 
 
 def leyden(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -62,8 +64,9 @@ def test_command(command: str, place: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Warning" not in done.stderr
     if "-m" in arguments:
-        (sweep,) = place.glob("outputs/*/*-sweep")
-        assert len(list(sweep.glob("*/config.yaml"))) == 4
+        sweep = max(place.glob("outputs/*/*-sweep"), key=lambda folder: folder.stat().st_mtime)
+        trials = 9 if "hydra/launcher=pipeline" in arguments else 4
+        assert len(list(sweep.glob("[0-9]/config.yaml"))) == trials
     if "--config-dir" in arguments:
         assert "model=mine" in done.stdout
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from hashlib import blake2b
+from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ class DamagedHop(RuntimeError):
 
 
 def digest(data: bytes) -> str:
-    return blake2b(data, digest_size=16).hexdigest()
+    return sha256(data).hexdigest()
 
 
 def pack(state: RunState, trial: int, number: int) -> Parcel:
