@@ -15,11 +15,14 @@ import pytest
 import torch
 import yaml
 from PIL import Image
-from runs import Freeze, alive, children, rows, summary, wait_until, weights
+from runs import TINY, Freeze, alive, children, rows, summary, wait_until, weights
 
 from leyden.trainer import checkpoint, cli
+from leyden.trainer.config import load
 from leyden.trainer.data import Order
 from leyden.trainer.launch import start
+from leyden.trainer.pipeline.board import Board
+from leyden.trainer.pipeline.trials import Trial, place
 
 HERE = Path(__file__).parent
 QUICK = [
@@ -188,6 +191,21 @@ def test_a_sweep_that_is_told_to_stop_goes_on_later(here: Path, freeze: Freeze) 
     assert summary(here / "mine" / "pipeline")["hops"] == 0
     for trial in trials(here / "mine"):
         assert_as_alone(trial, freeze, starts=2)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "steps", "order", "bound_to"),
+    [(1, 5, [], 0), (3, 5, [], 0), (3, 7, [0], None), (3, 9, [0], 1), (3, 21, [], None)],
+)
+def test_a_run_is_placed_where_its_checkpoint_is(
+    partitions: int, steps: int, order: list[int], bound_to: int | None, freeze: Freeze
+) -> None:
+    alone = freeze("alone", *TINY, "batch_size=60", f"dataset.partitions={partitions}", f"trainer.max_steps={steps}")
+    assert start(alone) == 0
+    board = Board({0: 9}, list(range(partitions)))
+    place(Trial(0, alone, load(alone)), board)
+    at = board.models[0]
+    assert (at.epoch, at.order, at.bound_to) == (steps // 21, order, bound_to)
 
 
 @pytest.mark.slow

@@ -105,6 +105,9 @@ class Coordinator:
             self._listening.close()
 
     def _lay_out(self) -> None:
+        # now, while the workers start: later its seconds would be theirs
+        import torch.utils.tensorboard  # noqa: F401
+
         partitions = next(iter(self._trials.values())).config.dataset.partitions if self._trials else 1
         epochs = {number: trial.config.trainer.max_epochs for number, trial in self._trials.items()}
         self._board = Board(epochs, [partition % self._workers for partition in range(partitions)])

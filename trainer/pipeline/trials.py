@@ -1,14 +1,15 @@
 """The trials of a pipeline as its coordinator knows them: where each stands, and where its model is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from .. import checkpoint
 from ..config import Config, load
 from ..data import Order
 from ..summary import read_summary
-from .board import Board, Visit
+from .board import Board
 from .parcel import Label
 from .relay import TrialLoggers
 
@@ -47,7 +48,7 @@ class Trial:
         """Whether a worker has its newest state."""
         return bool(self.copies) and rank in self.copies[0].ranks
 
-    def log(self, entries: Sequence[list]) -> None:
+    def log(self, entries: Sequence[list[Any]]) -> None:
         """Hand on what a visit has logged."""
         if self.loggers is None:
             self.loggers = TrialLoggers(self.config, self.folder)
@@ -84,15 +85,18 @@ def place(trial: Trial, board: Board) -> None:
     trial.checkpoint, content = found
     position, at = content["position"], board.models[trial.number]
     trial.loggers.cut_after(position["step"])
-    at.epoch = position["epoch"]
+    at.epoch, step = position["epoch"], position["step_in_epoch"]
+    if trial.config.dataset.partitions == 1:
+        at.bound_to = 0 if step else None
+        return
     order = _order(trial.config, content["data"])
     visited, ends = order.visited(at.epoch), order.ends(at.epoch)
-    at.order = [partition for partition, end in zip(visited, ends, strict=True) if end <= position["step_in_epoch"]]
-    if position["step_in_epoch"] > ([0, *ends])[len(at.order)]:
+    at.order = [partition for partition, end in zip(visited, ends, strict=True) if end <= step]
+    if step > ([0, *ends])[len(at.order)]:
         at.bound_to = visited[len(at.order)]
 
 
-def _order(config: Config, data: dict) -> Order:
+def _order(config: Config, data: Mapping[str, Any]) -> Order:
     settings = config.dataset
     return Order(
         data["samples"], config.batch_size, config.seed, settings.partitions, settings.partition_order,
@@ -114,6 +118,3 @@ def rescues(trials: Sequence[Trial], living: set[int]) -> dict[int, list[int]]:
                 save[min(at)].append(copies.label.number)
                 break
     return save
-
-
-__all__ = ["Copies", "Trial", "Visit", "place", "rescues", "unfinished"]

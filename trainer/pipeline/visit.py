@@ -22,7 +22,7 @@ class Whereto:
 
     epoch: int
     partitions: Sequence[int]
-    """Those that it has come to in this epoch; the last is to be trained on. None: its training ends here."""
+    """Those that it has come to in this epoch; the last is to be trained on. Empty: its training ends here."""
     stop_reason: str | None
     """Why it ends early."""
 
