@@ -54,14 +54,14 @@ def trials(sweep: Path) -> list[Path]:
     return sorted(path for path in sweep.iterdir() if path.name.isdigit())
 
 
-def assert_as_alone(trial: Path, freeze: Freeze, starts: int = 1) -> None:
+def assert_as_alone(trial: Path, freeze: Freeze, *more: str, starts: int = 1) -> None:
     """Bit for bit what one worker makes of it over the same partitions in the same order; and logged alike."""
     overrides = yaml.safe_load((trial / ".hydra" / "overrides.yaml").read_text())
     partitions = yaml.safe_load((trial / "config.yaml").read_text())["dataset"]["partitions"]
     order = summary(trial)["partition_orders"]
     assert all(sorted(each) == list(range(partitions)) for each in order)
     alone = freeze(
-        f"alone-{trial.name}", *overrides, "topology.devices_per_node=1", f"dataset.partitions={partitions}",
+        f"alone-{trial.name}", *overrides, *more, "topology.devices_per_node=1", f"dataset.partitions={partitions}",
         f"dataset.partition_order={json.dumps(order).replace(' ', '')}",
     )  # fmt: skip
     assert start(alone) == 0
@@ -122,12 +122,17 @@ def test_what_is_read_and_what_is_moved(here: Path, freeze: Freeze) -> None:
     assert told["hop_bytes"]["rest"] < 30_000 * told["hops"]
 
 
+def visits_made(here: Path) -> int:
+    schedule = here / "mine" / "pipeline" / "schedule.csv"
+    return schedule.read_text().count("\n") if schedule.exists() else 0
+
+
 def started(here: Path, *words: str) -> subprocess.Popen[str]:
     """A sweep in a process of its own, some visits on its way."""
     command = [sys.executable, "-m", "leyden.trainer", *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0)
-    schedule = here / "mine" / "pipeline" / "schedule.csv"
-    wait_until(lambda: process.poll() is not None or (schedule.exists() and schedule.read_text().count("\n") > 8))
+    before = visits_made(here)
+    wait_until(lambda: process.poll() is not None or visits_made(here) > before + 8, seconds=120)
     assert process.poll() is None, process.communicate()[0]
     return process
 
@@ -136,6 +141,12 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
     """Below the sweep's process: the pipeline's agent, below it the workers."""
     (agent,) = children(process.pid)
     return sorted(children(agent))
+
+
+def enough(sweep: Path) -> str:
+    """An override by which all trials end, soon after where the first of them is."""
+    with open(sweep / "pipeline" / "schedule.csv", newline="") as file:
+        return f"trainer.max_epochs={max(int(row['epoch']) for row in csv.DictReader(file)) + 3}"
 
 
 def steps_of_visits(sweep: Path) -> dict[str, list[int]]:
@@ -147,8 +158,8 @@ def steps_of_visits(sweep: Path) -> dict[str, list[int]]:
     return steps
 
 
-LONG = ["trainer.max_epochs=20", "callbacks.checkpoint.every_n_epochs=1000"]
-"""Nothing is saved but for a reason."""
+LONG = ["trainer.max_epochs=5000", "schedule=constant", "callbacks.checkpoint.every_n_epochs=100000"]
+"""Far too long to end by itself. Nothing is saved but for a reason."""
 
 
 @pytest.mark.slow
@@ -169,9 +180,10 @@ def test_a_worker_is_killed_and_no_model_is_lost(scheduler: str, here: Path, fre
         for name, steps in steps_of_visits(here / "mine").items():
             saved = [checkpoint.step_of(path) for path in checkpoint.saved(here / "mine" / name)]
             assert max(saved, default=0) >= max(steps[:-1], default=0), "a visit is lost at most"
-    assert cli.main(["resume", "mine"]) == 0
+    epochs = enough(here / "mine")
+    assert cli.main(["resume", "mine", epochs]) == 0
     for trial in trials(here / "mine"):
-        assert_as_alone(trial, freeze, starts=1 + kills)
+        assert_as_alone(trial, freeze, epochs, starts=1 + kills)
 
 
 @pytest.mark.slow
@@ -187,10 +199,11 @@ def test_a_sweep_that_is_told_to_stop_goes_on_later(here: Path, freeze: Freeze) 
         assert summary(trial)["status"] == "preempted"
         last = steps_of_visits(here / "mine")[trial.name][-1]
         assert checkpoint.step_of(checkpoint.saved(trial)[0]) >= last
-    assert cli.main(["resume", "mine", "topology.devices_per_node=1"]) == 0
+    epochs = enough(here / "mine")
+    assert cli.main(["resume", "mine", "topology.devices_per_node=1", epochs]) == 0
     assert summary(here / "mine" / "pipeline")["hops"] == 0
     for trial in trials(here / "mine"):
-        assert_as_alone(trial, freeze, starts=2)
+        assert_as_alone(trial, freeze, epochs, starts=2)
 
 
 @pytest.mark.parametrize(

@@ -98,8 +98,12 @@ class Carrier:
 
         Arrival(send)
 
-    def take(self, label: Label, source: int, tag: int) -> Arrival:
-        """A parcel from the file system, from here, or from another worker."""
+    def take(self, label: Label, source: int, tag: int, then: Callable[[], None] = lambda: None) -> Arrival:
+        """A parcel from the file system, from here, or from another worker.
+
+        Args:
+            then: is called when it has come from another worker, and is kept here.
+        """
         if label.file is not None:
             file = Path(label.file)
             return Arrival(lambda: Parcel(label, file.read_bytes()))
@@ -113,6 +117,7 @@ class Carrier:
             self._group.recv([into], source, tag).wait()
             parcel = Parcel(label, into.numpy().tobytes())
             self.keep(parcel)
+            then()
             return parcel
 
         return Arrival(receive)

@@ -163,6 +163,8 @@ class Coordinator:
         match message["say"]:
             case "begun":
                 self._begun(seat, message)
+            case "kept":
+                self._kept(seat, message)
             case "visited":
                 self._visited(seat, message)
             case "failed":
@@ -219,13 +221,35 @@ class Coordinator:
             say="visit", number=assigned.number, trial=trial.number, epoch=visit.epoch, partitions=partitions,
             label=asdict(label) if label else None, source=source, checkpoint=checkpoint, stop_reason=stop_reason,
         )  # fmt: skip
-        if label is not None and label.file is None and source != seat.rank:
+        if label is not None and label.file is None:
             assert source is not None
-            self._seats[source].line.say(say="give", parcel=label.number, to=seat.rank, visit=assigned.number)
-            self._timetable.moved(label)
+            if source != seat.rank:
+                self._give(label, source, seat.rank, assigned.number)
+                self._timetable.moved(label)
+            elif len(trial.copies[0].ranks) == 1 < self._workers:
+                self._keep_elsewhere(label, source, assigned.number)
+
+    def _give(self, label: Label, source: int, to: int, tag: int) -> None:
+        self._seats[source].line.say(say="give", parcel=label.number, to=to, visit=tag)
+
+    def _keep_elsewhere(self, label: Label, source: int, tag: int) -> None:
+        """A model that stays where it is for its next visit would be lost with its worker."""
+        other = (source + 1) % self._workers
+        self._give(label, source, other, tag)
+        self._seats[other].line.say(say="keep", label=asdict(label), source=source, visit=tag)
+
+    def _kept(self, seat: Seat, message: dict[str, Any]) -> None:
+        """A worker has a copy of a model that trains elsewhere."""
+        trial = self._trials[message["trial"]]
+        for copies in trial.copies:
+            if copies.label.number == message["parcel"]:
+                copies.ranks.add(seat.rank)
+                self._forget(trial.outdated())
+                return
+        seat.line.say(say="forget", parcel=message["parcel"])
 
     def _begun(self, seat: Seat, message: dict[str, Any]) -> None:
-        """A worker has the model: what it was before is not needed any more."""
+        """A worker has the model."""
         assert seat.present is not None
         assert seat.present.number == message["number"]
         seat.present.begun = time.monotonic()
@@ -234,8 +258,7 @@ class Coordinator:
         self._timetable.hop_took(message["hop"])
         if trial.copies:
             trial.copies[0].ranks.add(seat.rank)
-            self._forget(trial.copies[1:])
-            del trial.copies[1:]
+            self._forget(trial.outdated())
 
     def _visited(self, seat: Seat, message: dict[str, Any]) -> None:
         visit = self._ended_visit(seat, message)

@@ -100,6 +100,10 @@ class Desk:
                 self._begin(message)
             case "give":
                 self._carrier.give(message["parcel"], message["to"], message["visit"])
+            case "keep":
+                label = Label(**message["label"])
+                kept = {"say": "kept", "trial": label.trial, "parcel": label.number}
+                self._carrier.take(label, message["source"], message["visit"], lambda: self.say(**kept))
             case "forget":
                 self._carrier.forget(message["parcel"])
             case "end":

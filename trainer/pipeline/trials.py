@@ -21,6 +21,11 @@ class Copies:
     label: Label
     ranks: set[int]
 
+    @property
+    def safe(self) -> bool:
+        """Whether it outlives any one worker."""
+        return len(self.ranks) > 1 or self.label.file is not None
+
 
 @dataclass
 class Trial:
@@ -33,7 +38,7 @@ class Trial:
     checkpoint: Path | None = None
     """Where it goes on from at its first visit."""
     copies: list[Copies] = field(default_factory=list)
-    """Newest first; two at most: the older is kept until another worker has the newer."""
+    """Newest first; an older one is kept until a newer one is at two workers, or on disk."""
     at: int | None = None
     """The worker that has begun to train it."""
     over: bool = False
@@ -47,6 +52,15 @@ class Trial:
     def has(self, rank: int) -> bool:
         """Whether a worker has its newest state."""
         return bool(self.copies) and rank in self.copies[0].ranks
+
+    def outdated(self) -> list[Copies]:
+        """Take off, and return, the states that are older than one that is safe."""
+        for number, copies in enumerate(self.copies, 1):
+            if copies.safe:
+                outdated = self.copies[number:]
+                del self.copies[number:]
+                return outdated
+        return []
 
     def log(self, entries: Sequence[list[Any]]) -> None:
         """Hand on what a visit has logged."""
