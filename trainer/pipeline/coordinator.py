@@ -25,7 +25,7 @@ from .schedulers import SCHEDULERS
 from .seat import Assigned, Seat
 from .selection import Selection
 from .timetable import Timetable
-from .trials import Copies, Trial, place, rescues, unfinished
+from .trials import Copies, Trial, place, rescues
 
 NOWHERE = -1
 """In place of the partition: nothing is trained, the trial is tested and its run ended."""
@@ -60,6 +60,8 @@ class Coordinator:
         self._seats: dict[int, Seat] = {}
         self._visits = 0
         self._trials: dict[int, Trial] = {}
+        self._epochs: list[int] = []
+        """Of every trial of the pipeline, those that are done already included."""
         self._retiring: dict[int, str | None] = {}
         """Trials that are to be ended, and why; None: they are trained."""
         self._ended: str | None = None
@@ -77,7 +79,9 @@ class Coordinator:
         Raises:
             ConfigError: another process leads one of the trials.
         """
-        self._trials = {t.number: t for t in unfinished(self._config.folders, self._again)}
+        every = [Trial(number, folder, load(folder)) for number, folder in enumerate(self._config.folders)]
+        self._epochs = [trial.config.trainer.max_epochs for trial in every]
+        self._trials = {trial.number: trial for trial in every if not (self._again and trial.done)}
         for trial in self._trials.values():
             self._presence.enter_context(leading(trial.folder))
         self._thread.start()
@@ -109,7 +113,7 @@ class Coordinator:
         import torch.utils.tensorboard  # noqa: F401
 
         partitions = next(iter(self._trials.values())).config.dataset.partitions if self._trials else 1
-        epochs = {number: trial.config.trainer.max_epochs for number, trial in self._trials.items()}
+        epochs = {number: self._epochs[number] for number in self._trials}
         self._board = Board(epochs, [partition % self._workers for partition in range(partitions)])
         if self._again:
             for number, trial in self._trials.items():
@@ -117,9 +121,7 @@ class Coordinator:
                 if self._board.models[number].epoch >= epochs[number]:
                     self._retiring[number] = None
         self._table = LiveTable(self._trials, self._board, self._workers)
-        self._selection = Selection(
-            self._config, self._run_dir, [load(f).trainer.max_epochs for f in self._config.folders]
-        )
+        self._selection = Selection(self._config, self._run_dir, self._epochs)
         self._retire(list(self._selection.resumed()))
         self._timetable = Timetable(self._run_dir, self._workers, [folder.name for folder in self._config.folders])
         write_summary(self._run_dir, {**read_summary(self._run_dir), "status": "running"})
@@ -336,9 +338,8 @@ class Coordinator:
             self._end(STOPPED)
 
     def _end(self, why: str) -> None:
-        """Tell everybody that it is over, and who has to save what."""
-        if self._ended is not None:
-            return
+        """Tell everybody that it is over, and who has to save what. Once."""
+        assert self._ended is None
         self._ended = why
         self._leave_by = time.monotonic() + _LEAVE_S
         living = {rank for rank, seat in self._seats.items() if not seat.line.closed}

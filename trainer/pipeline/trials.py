@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import checkpoint
-from ..config import Config, load
+from ..config import Config
 from ..data import Order
 from ..summary import read_summary
 from .board import Board
@@ -49,6 +49,11 @@ class Trial:
     def name(self) -> str:
         return self.folder.name
 
+    @property
+    def done(self) -> bool:
+        """Whether its run has come to its end."""
+        return read_summary(self.folder).get("status") == "done"
+
     def has(self, rank: int) -> bool:
         """Whether a worker has its newest state."""
         return bool(self.copies) and rank in self.copies[0].ranks
@@ -73,16 +78,6 @@ class Trial:
         self.at = None
         if self.loggers is not None:
             self.loggers.close()
-
-
-def unfinished(folders: Sequence[Path], again: bool) -> list[Trial]:
-    """The trials that are to be trained.
-
-    Args:
-        again: the pipeline is resumed: those that are done are left out, the others go on from their checkpoints.
-    """
-    trials = [Trial(number, folder, load(folder)) for number, folder in enumerate(folders)]
-    return [trial for trial in trials if not again or read_summary(trial.folder).get("status") != "done"]
 
 
 def place(trial: Trial, board: Board) -> None:
