@@ -1,19 +1,13 @@
 """Sweeps: Hydra's sweeper and launcher, every trial judged before the first folder is made, each in its own process."""
 
-import json
 import math
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import tempfile
-import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from hydra._internal.callbacks import Callbacks
@@ -27,56 +21,16 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from .compose import Composer, Run, frozen, set_output_dir
-from .config import Config, frozen_values, load
+from .config import Config, load
 from .errors import ConfigError, refuse
 from .origin import shown
 from .pipeline.plan import Plan, is_pipeline
 from .presence import leading
 from .run_folder import SWEEP, Claim, absolute, claim, freeze, refuse_taken
-from .summary import read_summary
-
-STOPPED = (75, 130, 143)
-"""Exit codes of a trial that was told to stop; the sweep stops with it."""
-
-QUEUED = -1
-"""In place of the exit code of a trial that Slurm will start."""
-
-WAITING = -2
-"""In its place, too: a command on each host will start it."""
+from .sweep_results import QUEUED, WAITING, Metric, Trial, monitored, print_table, stop_reason
+from .trial_process import STOPPED, run_process, sigterm_as_exit
 
 _QUIET = ["hydra/hydra_logging=none", "hydra/job_logging=none"]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A row of the table at the end."""
-
-    name: str
-    overrides: Sequence[str]
-    code: int
-    metric: float
-    job: str = ""
-    """Its number in Slurm's queue."""
-    stop_reason: str = ""
-    """Why it was stopped early."""
-
-
-@dataclass(frozen=True)
-class Metric:
-    """What trials are compared by: that by which the best checkpoints are kept."""
-
-    name: str = "val/acc"
-    mode: str = "max"
-
-    @classmethod
-    def of(cls, monitor: Mapping[str, Any]) -> "Metric":
-        """That of a config's `callbacks.checkpoint`."""
-        return cls(monitor.get("monitor") or cls.name, monitor.get("mode") or cls.mode)
-
-    def best_first(self, trials: Iterable[Trial]) -> list[Trial]:
-        """Those without a value last."""
-        sign = -1.0 if self.mode == "max" else 1.0
-        return sorted(trials, key=lambda trial: math.inf if math.isnan(trial.metric) else sign * trial.metric)
 
 
 @dataclass(frozen=True)
@@ -328,72 +282,8 @@ class Sweep:
         self.trials.append(Trial(str(number), filter_overrides(overrides), code, metric, stop_reason=why))
 
 
-def print_table(trials: Sequence[Trial], by: Metric, folder: Path) -> None:
-    """How the trials of the sweep in this folder ended, best first, and where those that Slurm will start are seen."""
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("trial", "overrides", "status", by.name, title=f"sweep: {shown(folder)}")
-    shared = set.intersection(*(set(trial.overrides) for trial in trials)) if len(trials) > 1 else set()
-    for trial in by.best_first(trials):
-        metric = "" if math.isnan(trial.metric) else f"{trial.metric:.5g}"
-        told = {0: "done", 2: "refused", 3: "refused", QUEUED: f"job {trial.job}", WAITING: "waits for its hosts"}
-        status = told.get(trial.code, "failed")
-        if trial.stop_reason:
-            status = f"stopped early: {trial.stop_reason}"
-        own = " ".join(override for override in trial.overrides if override not in shared)
-        table.add_row(trial.name, own, status, metric)
-    Console(soft_wrap=True).print(table)
-    queued = dict.fromkeys(trial.job.partition("_")[0] for trial in trials if trial.job)
-    if queued:
-        print(f"follow them with\n  squeue --jobs {','.join(queued)}\n  leyden status {shown(folder)}")
-
-
 def _called(number: int, overrides: Sequence[str]) -> str:
     return f"trial {number} ({' '.join(filter_overrides(overrides))})"
-
-
-def run_process(folder: Path, verb: str = "train") -> int:
-    """Train or resume a frozen run in a process of its own that gets our signals, once each. Returns its exit code."""
-    # A group of its own: Ctrl-C reaches it through us alone, and a second SIGINT would kill it while it saves.
-    command = [sys.executable, "-m", "leyden.trainer.trial", str(folder), str(os.getpid()), verb]
-    process = subprocess.Popen(command, process_group=0)
-    received: list[int] = []
-
-    def forward(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        process.send_signal(number)
-
-    with _handled(forward, signal.SIGINT, signal.SIGTERM):
-        code = process.wait()
-    if received and code not in (75, 0):
-        return 130 if received[0] == signal.SIGINT else 143
-    return code if code >= 0 else 128 - code
-
-
-def ended(folder: Path, code: int) -> tuple[int, float]:
-    """Exit code and metric of a trial whose processes served others, too.
-
-    Args:
-        code: theirs.
-    """
-    status = read_summary(folder).get("status")
-    return 0 if status == "done" else code or 1, monitored(folder, frozen_values(folder))
-
-
-def stop_reason(folder: Path) -> str:
-    """Why a trial was stopped early; "" where it was not."""
-    return read_summary(folder).get("stop_reason") or ""
-
-
-def monitored(folder: Path, values: dict[str, Any]) -> float:
-    """The metric by which checkpoints are kept, at the end of a run; nan where there is none."""
-    checkpoint = values.get("callbacks", {}).get("checkpoint") or {}
-    try:
-        metrics = json.loads((folder / "summary.json").read_text())["metrics"]
-        return float(metrics[checkpoint.get("monitor") or "val/acc"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return math.nan
 
 
 @contextmanager
@@ -416,25 +306,3 @@ def _launcher(plugins: Any, sweep: Sweep, **arguments: Any) -> Launcher:
     launcher = PipelineLauncher(sweep.plan)
     launcher.setup(**arguments)
     return launcher
-
-
-@contextmanager
-def _handled(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    kept = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, before in kept.items():
-            signal.signal(number, before)
-
-
-def sigterm_as_exit() -> Any:
-    """Between two trials SIGTERM ends the sweep in order."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(143)
-
-    return _handled(leave, signal.SIGTERM)

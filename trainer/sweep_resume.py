@@ -15,18 +15,8 @@ from .rerun import Changes, FrozenRun, change, opened, read_changes, written_cha
 from .run_status import RUNNING
 from .slurm_jobs import STOP_REQUESTED
 from .status import runs_in, statuses
-from .sweep import (
-    QUEUED,
-    STOPPED,
-    Metric,
-    Trial,
-    ended,
-    monitored,
-    print_table,
-    run_process,
-    sigterm_as_exit,
-    stop_reason,
-)
+from .sweep_results import QUEUED, Metric, Trial, ended, monitored, print_table, stop_reason
+from .trial_process import STOPPED, run_process, sigterm_as_exit
 
 _FINISHED = ("done", "stopped early")
 

@@ -10,7 +10,8 @@ from omegaconf import DictConfig, open_dict
 
 from ..origin import shown
 from ..run_folder import freeze
-from ..sweep import STOPPED, WAITING, ended, run_process
+from ..sweep_results import WAITING, ended
+from ..trial_process import STOPPED, run_process
 from .plan import Plan
 
 
