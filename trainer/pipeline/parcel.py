@@ -60,7 +60,7 @@ class Parcel:
             raise DamagedHop(f"the model of trial {self.label.trial} at step {self.label.step} was damaged on its way")
 
     def content(self) -> dict[str, Any]:
-        return torch.load(BytesIO(self.data.numpy()), map_location="cpu", weights_only=True)
+        return torch.load(BytesIO(self.data.numpy().data), map_location="cpu", weights_only=True)
 
 
 class DamagedHop(RuntimeError):
@@ -68,7 +68,7 @@ class DamagedHop(RuntimeError):
 
 
 def digest(data: torch.Tensor) -> str:
-    return sha256(data.numpy()).hexdigest()
+    return sha256(data.numpy().data).hexdigest()
 
 
 def pack(state: RunState, trial: int, number: int) -> Parcel:
