@@ -1,9 +1,13 @@
 """The ledger's bytes against the kernel's: what the network cards between two hosts have really sent."""
 
+import json
 from pathlib import Path
 
 import pytest
 from hosts import TwoHosts, available, freeze
+from pipeline import on_host
+
+from leyden.trainer import cli
 
 pytestmark = [
     pytest.mark.slow,
@@ -76,3 +80,21 @@ def test_the_ledger_is_what_the_kernel_counts(tmp_path: Path, case: str) -> None
         sum(int((run_dir / f"{when}-{rank}").read_text()) for rank in first_of_each_host) for when in ("start", "end")
     )
     assert end - start == pytest.approx(summary["communication"]["inter_node_bytes"], rel=0.03)
+
+
+def test_hops_are_what_the_kernel_counts(tmp_path: Path) -> None:
+    """The models of a pipeline, and next to nothing else, cross the cable."""
+    sweep = ["-m", "hydra/launcher=pipeline", "hydra.launcher.scheduler=ring", f"hydra.sweep.dir={tmp_path / 'sweep'}"]
+    short = [word for word in LONG if "max_epochs" not in word]
+    trials = ["trainer.max_epochs=2", "optimizer.lr=0.1,0.01", "topology.launcher=node"]
+    assert cli.main([*sweep, *short, *MLP, *trials]) == 0
+    pipeline = tmp_path / "sweep" / "pipeline"
+    with TwoHosts() as hosts:
+        before = sum(hosts.sent())
+        agents = [on_host(hosts, host, pipeline) for host in range(2)]
+        outputs = [agent.communicate(timeout=300)[0] for agent in agents]
+        sent = sum(hosts.sent()) - before
+    assert [agent.returncode for agent in agents] == [0, 0], outputs
+    told = json.loads((pipeline / "summary.json").read_text())
+    assert told["hops"] + told["copies"] >= 2 * (2 * 2 - 1)
+    assert sent == pytest.approx(sum(told["hop_bytes"].values()) + told["copy_bytes"], rel=0.03)

@@ -55,6 +55,7 @@ class Deliveries:
         """A model that stays where it is for its next visit would be lost with its worker."""
         other = (source + 1) % self._workers
         self._give(label, source, other, tag)
+        self._timetable.copied(label)
         self._seats[other].line.say(say="keep", label=asdict(label), source=source, visit=tag)
 
     def kept(self, trial: Trial, rank: int, parcel: int) -> None:

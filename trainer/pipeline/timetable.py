@@ -40,6 +40,7 @@ class Timetable:
         self._trials = trials
         self.visits: list[Made] = []
         self._moved: list[Label] = []
+        self._copied: list[Label] = []
         self.slowest_hop = 0.0
         """Seconds."""
         if not self._file.exists():
@@ -57,6 +58,10 @@ class Timetable:
     def moved(self, label: Label) -> None:
         """A model is sent from one worker to another."""
         self._moved.append(label)
+
+    def copied(self, label: Label) -> None:
+        """A model that stays at its worker is sent to another one for safety."""
+        self._copied.append(label)
 
     def hop_took(self, seconds: float) -> None:
         self.slowest_hop = max(self.slowest_hop, seconds)
@@ -86,6 +91,8 @@ class Timetable:
             "busy_s": [busy[worker] for worker in range(self._workers)],
             "hops": len(self._moved),
             "hop_bytes": {**parts, "rest": whole - sum(parts.values())},
+            "copies": len(self._copied),
+            "copy_bytes": sum(label.size for label in self._copied),
         }
 
     def text(self) -> str:
