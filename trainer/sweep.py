@@ -129,7 +129,8 @@ class Sweep:
             except SystemExit as stop:
                 return self._stopped(int(stop.code or 0))
             except HydraException as error:
-                raise refuse("-m", str(error)) from None
+                remedy = "hydra/sweeper=optuna" if "does not support sweep type" in str(error) else ""
+                raise refuse("-m", str(error), remedy=remedy) from None
         print_table(self.trials, self.metric, self._place)
         return 1 if any(trial.code not in (0, QUEUED, WAITING) for trial in self.trials) else 0
 
