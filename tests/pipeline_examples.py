@@ -75,3 +75,10 @@ class Hears:
 
     def on_fit_end(self, state: Any) -> None:
         (state.run_dir / "heard").write_text(os.environ["LEYDEN_WORD"])
+
+
+class Speaks:
+    """Says something at the end of each epoch, in its own way."""
+
+    def on_epoch_end(self, state: Any) -> None:
+        print(f"half done\rword {state.config.seed} {state.epoch} [red]\x1b[2J", flush=True)

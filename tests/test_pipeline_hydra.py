@@ -77,10 +77,13 @@ def hydra_of(trial: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_six_jobs_in_two_batches(here: Path) -> None:
+def test_six_jobs_in_two_batches(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Over a mandatory choice that the config leaves open, with a key that only the choices have."""
     swept = ["optimizer=sgd,adamw,adagrad", "seed=1,2", "optimizer.weight_decay=0.25"]
     assert cli.main(study(*swept, "hydra.sweeper.max_batch_size=4")) == 0
+    said = capfd.readouterr()
+    assert said.out.count(" is done (") == 6
+    assert all(line.isprintable() for line in (said.out + said.err).split("\n")), "this is no terminal"
 
     sweep = here / "from_config"
     assert OmegaConf.load(sweep / "multirun.yaml").hydra.overrides.task == swept

@@ -24,6 +24,7 @@ from .parcel import Label
 from .schedulers import SCHEDULERS
 from .seat import Assigned, Seat
 from .selection import Selection
+from .terminal import Terminal
 from .timetable import Timetable
 from .trials import Copies, Trial, place, rescues
 
@@ -43,15 +44,17 @@ class Coordinator:
         run_dir: the pipeline's own folder.
         host: the address to listen on.
         again: the trials go on from their checkpoints.
+        terminal: where a table can be shown.
     """
 
-    def __init__(self, config: Config, run_dir: Path, host: str, again: bool):
+    def __init__(self, config: Config, run_dir: Path, host: str, again: bool, terminal: Terminal | None = None):
         assert config.pipeline is not None
         self._config = config.pipeline
         self._run_dir = run_dir
         self._workers = config.topology.workers
         self._listening = listening_socket(host)
         self._again = again
+        self._terminal = terminal
         self._scheduler = SCHEDULERS[self._config.scheduler]()
         self._estimates = Estimates()
         self._measured: set[int] = set()
@@ -120,7 +123,7 @@ class Coordinator:
                 place(trial, self._board)
                 if self._board.models[number].epoch >= epochs[number]:
                     self._retiring[number] = None
-        self._table = LiveTable(self._trials, self._board, self._workers)
+        self._table = LiveTable(self._trials, self._board, self._workers, self._config.metric, self._terminal)
         self._selection = Selection(self._config, self._run_dir, self._epochs)
         self._retire(list(self._selection.resumed()))
         self._timetable = Timetable(self._run_dir, self._workers, [folder.name for folder in self._config.folders])
@@ -139,6 +142,7 @@ class Coordinator:
                     if message["say"] == "here":
                         self._arriving.remove(line)
                         self._seats[message["rank"]] = Seat(message["rank"], line)
+            self._table.look()
 
     def _over(self) -> bool:
         if self._ended is None:
