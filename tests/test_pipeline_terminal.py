@@ -19,9 +19,9 @@ def test_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(HERE))
     words = [
         "hydra/launcher=pipeline", "topology=cpu", "topology.devices_per_node=2", "dataset.image_size=8", "model=mlp",
-        "model.hidden=[8]", "augment=none", f"trainer.max_epochs={EPOCHS}", "hydra.sweep.dir=mine", "logger=none", "batch_size=4",
-        "callbacks.checkpoint.every_n_epochs=1000", "+callbacks.speaks._target_=pipeline_examples.Speaks",
-        f"seed=range({TRIALS})",
+        "model.hidden=[8]", "augment=none", f"trainer.max_epochs={EPOCHS}", "hydra.sweep.dir=mine", "logger=none",
+        "batch_size=4", "callbacks.checkpoint.every_n_epochs=1000",
+        "+callbacks.speaks._target_=pipeline_examples.Speaks", f"seed=range({TRIALS})",
     ]  # fmt: skip
     looks: set[tuple[str, ...]] = set()
     with Terminal([sys.executable, "-m", "leyden.trainer", "-m", *words], columns=80, rows=9) as terminal:
@@ -29,9 +29,7 @@ def test_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             looks.add(tuple(terminal.screen.lines))
         assert terminal.process.wait(30) == 0, terminal.screen.text
 
-    tables = [
-        look[at:] for look in looks for at in range(len(look)) if look[at].startswith("trial  worker 0  worker 1")
-    ]
+    tables = [look[at:] for look in looks for at in range(len(look)) if look[at].startswith(HEADING)]
     rows = {row for table in tables for row in table[1:] if row}
     assert any(" of " in row and "█" in row and "░" in row and "●" in row for row in rows)
     assert any(f"of {VISITS} visits, 0 of {TRIALS} trials are over" in row for row in rows)

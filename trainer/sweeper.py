@@ -13,9 +13,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from .errors import refuse
 from .origin import Origin
-from .sweep_results import Metric, Trial
+from .sweep_results import BASIC, Metric, Trial
 
-_BASIC = f"{BasicSweeper.__module__}.{BasicSweeper.__qualname__}"
 _DIRECTIONS = {"max": "maximize", "min": "minimize"}
 
 
@@ -25,7 +24,7 @@ class TrialFailed(RuntimeError):
 
 def chooses(sweep: DictConfig) -> bool:
     """Whether the sweeper of a sweep's composition chooses trials by the results of others."""
-    return (OmegaConf.select(sweep, "hydra.sweeper") or {}).get("_target_") != _BASIC
+    return (OmegaConf.select(sweep, "hydra.sweeper") or {}).get("_target_") != BASIC
 
 
 def suit(sweep: DictConfig, origin: Origin) -> None:
