@@ -85,6 +85,11 @@ class Screen:
                 raise AssertionError(f"control code {parameters}{code}")
 
 
+def _lead() -> None:
+    """In the command: the terminal is its own, so that Ctrl-C reaches it."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Terminal:
     """A command on a terminal of its own; ends with the block."""
 
@@ -94,7 +99,7 @@ class Terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
         kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
         self.process = subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+            command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=_lead,
             env={**kept, "TERM": "xterm", **environment},
         )  # fmt: skip
         os.close(theirs)
@@ -110,6 +115,10 @@ class Terminal:
             self.process.kill()
         self.process.wait()
         os.close(self._ours)
+
+    def type(self, text: str) -> None:
+        """As if on the keyboard."""
+        os.write(self._ours, text.encode())
 
     def read(self, seconds: float) -> bool:
         """What has come meanwhile. Returns False when nothing will come any more."""

@@ -206,7 +206,7 @@ class Sweep:
         run = self._composer.judged(composed, overrides, _called(number, overrides))
         self._refuse_launcher(run.config, _called(number, overrides))
         monitor = run.config.callbacks.get("checkpoint")
-        if monitor is not None and monitor.arguments.get("monitor"):
+        if monitor is not None:
             self.metric = Metric.of(monitor.arguments)
         for other, taken in self._judged.items():
             if taken == subfolder:

@@ -44,8 +44,8 @@ class Metric:
 
     @classmethod
     def of(cls, monitor: Mapping[str, Any]) -> "Metric":
-        """That of a config's `callbacks.checkpoint`."""
-        return cls(monitor.get("monitor") or cls.name, monitor.get("mode") or cls.mode)
+        """That of a config's `callbacks.checkpoint`; the default where it keeps the newest only."""
+        return cls(monitor["monitor"], monitor.get("mode") or cls.mode) if monitor.get("monitor") else cls()
 
     def best_first(self, trials: Iterable[Trial]) -> list[Trial]:
         """Those without a value last."""

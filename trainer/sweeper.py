@@ -38,8 +38,7 @@ def suit(sweep: DictConfig, origin: Origin) -> None:
         ConfigError: the user tells it to look for the opposite, or for several things.
     """
     sweeper = sweep.hydra.sweeper
-    monitor = OmegaConf.select(sweep, "callbacks.checkpoint") or {}
-    by = Metric.of(monitor) if monitor.get("monitor") else Metric()
+    by = Metric.of(OmegaConf.select(sweep, "callbacks.checkpoint") or {})
     with open_dict(sweeper):
         if "direction" in sweeper:
             if origin.sets("hydra.sweeper.direction"):

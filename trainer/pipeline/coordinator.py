@@ -331,7 +331,8 @@ class Coordinator:
         copies.ranks -= ranks
 
     def _tell(self, trial: Trial, metrics: dict[str, float]) -> None:
-        shown = ", ".join(f"{name} {metrics[name]:.4g}" for name in ("val/acc", "test/acc") if name in metrics)
+        names = (self._config.metric, "test/acc")
+        shown = ", ".join(f"{name} {metrics[name]:.4g}" for name in names if name in metrics)
         done = sum(trial.over for trial in self._trials.values())
         self._table.say(f"trial {trial.name} is done ({done} of {len(self._trials)})  {shown}")
 

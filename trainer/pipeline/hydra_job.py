@@ -49,10 +49,11 @@ class HydraJob:
     def end(self, value: Any) -> JobReturn:
         """Tell the callbacks what has come of it. Returns what a launcher returns."""
         HydraConfig.instance().set_config(self.config)
+        hydra_cfg: Any = deepcopy(HydraConfig.instance().cfg)
         returned = JobReturn(
             overrides=[str(override) for override in self.config.hydra.overrides.task],
             cfg=without_hydra(self.config),
-            hydra_cfg=deepcopy(HydraConfig.instance().cfg),
+            hydra_cfg=hydra_cfg,
             working_dir=os.getcwd(),
             task_name=JobRuntime.instance().get("name"),
             status=JobStatus.COMPLETED,

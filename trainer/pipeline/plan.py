@@ -12,6 +12,7 @@ from ..compose import Composer, frozen, without_hydra
 from ..config import Config, Pipeline
 from ..errors import Problem, listed, raise_all, refuse
 from ..signatures import is_a
+from ..sweep_results import Metric
 from ..targets import locate
 from ..validation import validated
 
@@ -139,8 +140,8 @@ def _resolved(node: DictConfig) -> dict[str, Any]:
 
 def _compared(values: dict[str, Any]) -> dict[str, str]:
     """By what early stopping compares trials."""
-    monitor = (values.get("callbacks") or {}).get("checkpoint") or {}
-    return {"metric": monitor.get("monitor") or "val/acc", "mode": monitor.get("mode") or "max"}
+    by = Metric.of((values.get("callbacks") or {}).get("checkpoint") or {})
+    return {"metric": by.name, "mode": by.mode}
 
 
 def _unfit(composed: DictConfig) -> Iterator[Problem]:
