@@ -15,6 +15,8 @@ from .trials import Trial
 _EVERY_S = 0.5
 _LINE_S = 10.0
 _BAR = 24
+"""Columns, at most."""
+_GAP = 2
 _BESIDE = 3
 """Rows that are no trial's: the heading, the line below, the one on which the cursor stands."""
 
@@ -70,20 +72,30 @@ class LiveTable:
         return f"{made} of {all_of_them} visits, {over} of {len(self._trials)} trials are over"
 
     def _table(self, columns: int, rows: int) -> Table:
-        heads = self._heads(columns)
-        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-        for head in ("trial", *heads, "progress", "epoch", *self._names):
-            table.add_column(head, no_wrap=True, overflow="ellipsis", max_width=columns // 4)
-        fixed = 8 + sum(map(len, (*heads, *self._names))) + 2 * (len(heads) + len(self._names) + 3)
-        names = max(5, *(len(trial.name) for trial in self._trials.values()))
-        bar = max(4, min(_BAR, columns - fixed - min(names, columns // 4)))
-        for number in self._in_view(rows):
-            trial = self._trials[number]
-            places = self._places(trial, len(heads))
-            metrics = [f"{m:.4g}" if (m := self._value(number, name)) is not None else "" for name in self._names]
-            cells = (trial.name, *places, self._bar(number, bar), self._epoch(number), *metrics)
-            table.add_row(*map(Text, cells), style="dim" if trial.over else "")
+        places = self._heads(columns)
+        heads = ["trial", *places, "progress", "epoch", *self._names]
+        view = self._in_view(rows)
+        cells = [self._cells(number, len(places)) for number in view]
+        widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
+        widths[0] = min(widths[0], columns // 4)
+        bar, others = heads.index("progress"), sum(width + _GAP for width in widths)
+        widths[bar] = max(len("progress"), min(_BAR, columns - (others - widths[bar])))
+        table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
+        for head, width in zip(heads, widths, strict=True):
+            table.add_column(head, no_wrap=True, overflow="ellipsis", width=width)
+        for number, row in zip(view, cells, strict=True):
+            row[bar] = row[bar] or self._bar(number, widths[bar])
+            table.add_row(*map(Text, row), style="dim" if self._trials[number].over else "")
         return table
+
+    def _cells(self, number: int, places: int) -> list[str]:
+        """A row, without its bar."""
+        trial = self._trials[number]
+        metrics = self._metrics.get(number, {})
+        values = [f"{metrics[name]:.4g}" if name in metrics else "" for name in self._names]
+        at = self._board.models[number]
+        epoch = f"{min(at.epoch + 1, at.epochs)} of {at.epochs}"
+        return [trial.name, *self._places(trial, places), self._ending(number), epoch, *values]
 
     def _heads(self, columns: int) -> list[str]:
         """One for each worker, as long as there is room; one for all of them where there is none."""
@@ -108,24 +120,18 @@ class LiveTable:
             return ["" if trial.at is None else str(trial.at)]
         return ["●" if trial.at == worker else "" for worker in range(self._workers)]
 
-    def _bar(self, number: int, width: int) -> str:
-        """Or how it has ended."""
+    def _ending(self, number: int) -> str:
+        """How it has ended; "" where it has not."""
         trial = self._trials[number]
-        if trial.over:
-            if number not in self._endings:
-                told = read_summary(trial.folder)
-                self._endings[number] = "stopped early" if told.get("stop_reason") else told.get("status", "failed")
-            return self._endings[number]
+        if trial.over and number not in self._endings:
+            told = read_summary(trial.folder)
+            self._endings[number] = "stopped early" if told.get("stop_reason") else told.get("status", "failed")
+        return self._endings.get(number, "")
+
+    def _bar(self, number: int, width: int) -> str:
         made, wanted = self._visits(number)
         filled = round(width * made / max(1, wanted))
         return "█" * filled + "░" * (width - filled)
-
-    def _epoch(self, number: int) -> str:
-        at = self._board.models[number]
-        return f"{min(at.epoch + 1, at.epochs)} of {at.epochs}"
-
-    def _value(self, number: int, name: str) -> float | None:
-        return self._metrics.get(number, {}).get(name)
 
     def _visits(self, number: int) -> tuple[int, int]:
         """Made, and wanted in all; as many as were made where it has ended early."""
