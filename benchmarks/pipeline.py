@@ -107,11 +107,13 @@ def together(shares: list[list[Path]]) -> list[list[float]]:
 def train_alone(folders: list[Path]) -> None:
     """What a worker does with a run, without the start of a process; the first one warms it up."""
     from leyden.trainer.config import load
+    from leyden.trainer.launch.heap import keep_freed_memory
     from leyden.trainer.launch.worker import silence_libraries
     from leyden.trainer.run import prepare, train
     from leyden.trainer.signals import StopRequest
 
     silence_libraries()
+    keep_freed_memory()
     warm = freeze(folders[0].parent / f"warm-{os.getpid()}", *COMMON, *TRIALS[0], "trainer.max_steps=2")
     train(prepare(load(warm), warm, "train", None, StopRequest()))
     print("ready", flush=True)

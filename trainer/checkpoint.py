@@ -166,8 +166,13 @@ def refuse_not_finite(weights: dict[str, Any]) -> None:
         NotFinite: one of them is.
     """
     for name, value in weights.items():
-        if isinstance(value, torch.Tensor) and value.is_floating_point() and not bool(torch.isfinite(value).all()):
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and not _finite(value):
             raise NotFinite(f"{name} has NaN or infinite values: not saved")
+
+
+def _finite(values: torch.Tensor) -> bool:
+    # one NaN makes a NaN of the sum, which is read once; it may also overflow, so that it proves nothing if it is not
+    return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())
 
 
 def write(content: dict[str, Any], path: Path) -> None:

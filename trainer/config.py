@@ -93,7 +93,7 @@ class Pipeline(Strict):
     """A run that trains nothing itself: its workers train the trials of a sweep, whose models move between them."""
 
     scheduler: Literal["ring", "systolic", "greedy"]
-    hops: Literal["memory", "files"]
+    hops: Literal["auto", "memory", "files"]
     early_stopping: Literal["none", "halving", "hyperband"]
     eta: Annotated[int, Field(ge=2)]
     min_epochs: Count

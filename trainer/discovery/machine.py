@@ -6,7 +6,8 @@ from pathlib import Path
 from .adapters import Port, ports
 from .gpus import Gpus, gpus
 from .interfaces import Interface, default_route, interfaces
-from .processors import Processors, memory_gb, processors, socket_of_numa_node
+from .memory import memory_gb
+from .processors import Processors, processors, socket_of_numa_node
 from .reading import text_of
 
 

@@ -46,9 +46,3 @@ def socket_of_numa_node(node: int, found: Processors, root: Path = Path("/")) ->
     listed = text_of(root / f"sys/devices/system/node/node{node}/cpulist")
     sockets = {found.socket_of_thread(thread) for thread in numbers_in(listed or "")} - {None}
     return sockets.pop() if len(sockets) == 1 else None
-
-
-def memory_gb(root: Path = Path("/")) -> float | None:
-    """Main memory, of 2^30 bytes."""
-    found = re.search(r"^MemTotal:\s+(\d+) kB", text_of(root / "proc/meminfo") or "", re.MULTILINE)
-    return round(int(found[1]) / 2**20, 1) if found else None

@@ -14,6 +14,7 @@ from ..pulse import START, pulse
 from ..signals import StopRequest, give_back
 from ..targets import make_importable
 from .child import end_with_agent, run_as_child
+from .heap import keep_freed_memory
 from .own_watch import OwnWatch
 
 EXIT_CODES = {"done": 0, "slow": 1, "preempted": 75, "interrupted": 130}
@@ -67,6 +68,7 @@ def _work(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, sto
 
         return examine(config, run_dir, stop_request)
     silence_libraries()
+    keep_freed_memory()
     if config.pipeline is not None:
         from ..pipeline.worker import work
 

@@ -3,8 +3,8 @@
 import os
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -19,16 +19,17 @@ _PATIENCE = timedelta(days=30)
 
 
 class Arrival:
-    """A parcel that will be here.
+    """A model that will be here.
 
     Args:
-        get: has it arrive; raises what keeps it from doing so.
+        get: has it arrive, and reads it; raises what keeps it from doing so.
     """
 
-    def __init__(self, get: Callable[[], Parcel]):
+    def __init__(self, get: Callable[[], dict[str, Any]]):
         self._get = get
-        self._parcel: Parcel | None = None
-        self._error: Exception | None = None
+        self._content: dict[str, Any] | None = None
+        self.error: Exception | None = None
+        """Why it does not come any more: its sender is gone, it was damaged, its file cannot be read."""
         self.seconds = 0.0
         """What it took."""
         self._thread = threading.Thread(target=self._run, name="leyden-hop", daemon=True)
@@ -37,9 +38,9 @@ class Arrival:
     def _run(self) -> None:
         began = perf_counter()
         try:
-            self._parcel = self._get()
+            self._content = self._get()
         except Exception as error:
-            self._error = error
+            self.error = error
         self.seconds = perf_counter() - began
 
     def here(self, seconds: float) -> bool:
@@ -47,16 +48,11 @@ class Arrival:
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
-    def parcel(self) -> Parcel:
-        """
-        Raises:
-            RuntimeError: its sender is gone.
-            OSError: its file cannot be read.
-        """
-        if self._error is not None:
-            raise self._error
-        assert self._parcel is not None
-        return self._parcel
+    def content(self) -> dict[str, Any]:
+        """Its training state, handed out once: a model that trains must not lie here, too."""
+        content, self._content = self._content, None
+        assert content is not None
+        return content
 
 
 class Carrier:
@@ -91,33 +87,49 @@ class Carrier:
         parcel = self.kept(number)
         assert parcel is not None
 
-        def send() -> Parcel:
-            # the bytes are only read
-            self._group.send([torch.frombuffer(bytearray(parcel.data), dtype=torch.uint8)], to, tag).wait()
-            return parcel
+        def send() -> None:
+            with suppress(RuntimeError):
+                self._group.send([parcel.data], to, tag).wait()
 
-        Arrival(send)
+        threading.Thread(target=send, name="leyden-hop", daemon=True).start()
 
-    def take(self, label: Label, source: int, tag: int, then: Callable[[], None] = lambda: None) -> Arrival:
-        """A parcel from the file system, from here, or from another worker.
-
-        Args:
-            then: is called when it has come from another worker, and is kept here.
-        """
+    def take(self, label: Label, source: int | None, tag: int) -> Arrival:
+        """The model of a parcel from the file system, from here, or from another worker."""
         if label.file is not None:
-            file = Path(label.file)
-            return Arrival(lambda: Parcel(label, file.read_bytes()))
+            return Arrival(lambda: _read(label).content())
         if source == self.rank:
             parcel = self.kept(label.number)
             assert parcel is not None
-            return Arrival(lambda: parcel)
+            return Arrival(parcel.content)
+        assert source is not None
+        return Arrival(lambda: self._received(label, source, tag).content())
 
-        def receive() -> Parcel:
-            into = torch.empty(label.size, dtype=torch.uint8)
-            self._group.recv([into], source, tag).wait()
-            parcel = Parcel(label, into.numpy().tobytes())
-            self.keep(parcel)
-            then()
-            return parcel
+    def keep_copy(self, label: Label, source: int, tag: int, then: Callable[[], None]) -> None:
+        """Have another worker's parcel here, too, in the background.
 
-        return Arrival(receive)
+        Args:
+            then: is called when it has come.
+        """
+
+        def receive() -> None:
+            with suppress(RuntimeError):
+                self._received(label, source, tag)
+                then()
+
+        threading.Thread(target=receive, name="leyden-hop", daemon=True).start()
+
+    def _received(self, label: Label, source: int, tag: int) -> Parcel:
+        into = torch.empty(label.size, dtype=torch.uint8)
+        self._group.recv([into], source, tag).wait()
+        parcel = Parcel(label, into)
+        parcel.verify()
+        self.keep(parcel)
+        return parcel
+
+
+def _read(label: Label) -> Parcel:
+    assert label.file is not None
+    with open(label.file, "rb") as file:
+        parcel = Parcel(label, torch.frombuffer(bytearray(file.read()), dtype=torch.uint8))
+    parcel.verify()
+    return parcel

@@ -103,7 +103,7 @@ class Desk:
             case "keep":
                 label = Label(**message["label"])
                 kept = {"say": "kept", "trial": label.trial, "parcel": label.number}
-                self._carrier.take(label, message["source"], message["visit"], lambda: self.say(**kept))
+                self._carrier.keep_copy(label, message["source"], message["visit"], lambda: self.say(**kept))
             case "forget":
                 self._carrier.forget(message["parcel"])
             case "end":

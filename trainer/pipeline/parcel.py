@@ -11,9 +11,13 @@ import torch
 
 from .. import checkpoint
 from ..checkpoint_names import path_of
+from ..discovery.memory import free_bytes
 from ..state import RunState
 from ..timing import StepTimes
 from ..whole_file import whole_file
+
+_COPIES = 4
+"""Of a model in main memory at once: kept, on its way here, read, and a newer one that is written."""
 
 
 @dataclass(frozen=True)
@@ -44,24 +48,27 @@ class Parcel:
     """
 
     label: Label
-    data: bytes = field(repr=False)
+    data: torch.Tensor = field(repr=False)
+    """Bytes, of uint8."""
 
-    def content(self) -> dict[str, Any]:
+    def verify(self) -> None:
         """
         Raises:
             DamagedHop: it is not what was sent.
         """
         if digest(self.data) != self.label.digest:
             raise DamagedHop(f"the model of trial {self.label.trial} at step {self.label.step} was damaged on its way")
-        return torch.load(BytesIO(self.data), map_location="cpu", weights_only=True)
+
+    def content(self) -> dict[str, Any]:
+        return torch.load(BytesIO(self.data.numpy().data), map_location="cpu", weights_only=True)
 
 
 class DamagedHop(RuntimeError):
     """What has arrived is not what was sent."""
 
 
-def digest(data: bytes) -> str:
-    return sha256(data).hexdigest()
+def digest(data: torch.Tensor) -> str:
+    return sha256(data.numpy().data).hexdigest()
 
 
 def pack(state: RunState, trial: int, number: int) -> Parcel:
@@ -81,7 +88,7 @@ def pack(state: RunState, trial: int, number: int) -> Parcel:
     content |= {name: _together(content[name]) for name in ("model", "optimizer")}
     written = BytesIO()
     torch.save(content, written)
-    data = written.getvalue()
+    data = torch.frombuffer(written.getbuffer(), dtype=torch.uint8)
     return Parcel(Label(number, trial, state.step, len(data), weights, moments, digest(data)), data)
 
 
@@ -128,7 +135,18 @@ def save(parcel: Parcel, run_dir: Path) -> Path:
     path = path_of(run_dir, parcel.label.step)
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path, "wb") as file:
-        file.write(parcel.data)
+        file.write(parcel.data.numpy())
     if checkpoint.saved(run_dir)[0] == path:
         checkpoint.point_last_at(path)
     return path
+
+
+def short_of_memory(size: int, workers: int, root: Path = Path("/")) -> bool:
+    """Whether models of this size had better be on disk than in this host's memory.
+
+    Args:
+        size: bytes.
+        workers: of this host.
+    """
+    free = free_bytes(root)
+    return free is not None and free < _COPIES * size * workers

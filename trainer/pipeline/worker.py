@@ -7,7 +7,6 @@ import traceback
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import perf_counter, time
-from typing import Any
 
 import torch
 
@@ -23,10 +22,10 @@ from ..pulse import MEETING, PREPARATION, pulse
 from ..signals import STATUS, StopRequest
 from ..state import RunState
 from ..summary import mark_failed
-from .carrier import Carrier
+from .carrier import Arrival, Carrier
 from .desk import DONE, LOST, Desk, Order
 from .meeting_place import coordinator_address
-from .parcel import Parcel, pack, save
+from .parcel import DamagedHop, Label, Parcel, pack, save, short_of_memory
 from .relay import Relay
 from .visit import Whereto, ready, train
 
@@ -62,12 +61,16 @@ class Worker:
         self.rank = rank
         self.workers = config.topology.workers
         self.folders = config.pipeline.folders
-        self.through_files = config.pipeline.hops == "files"
+        self.hops = config.pipeline.hops
+        self.workers_here = config.topology.devices_per_node
         self.stop_request = stop_request
+        self.configs = {0: load(self.folders[0])}
         self.relay = Relay()
         pulse.at(PREPARATION, 0)
-        self.shared = Shared(Splits.of(load(self.folders[0]).dataset), [self.relay])
+        self.shared = Shared(Splits.of(self.configs[0].dataset), [self.relay])
         self.carrier = Carrier(rank, self.workers)
+        self.lost = "Connection closed: another worker is gone"
+        """Why this worker goes no further, should it be for want of another."""
         self.newest: Parcel | None = None
         """What the last visit has made; the coordinator may not know of it yet."""
         self.desk = Desk(coordinator_address(), self.carrier, self._told_to_end)
@@ -96,19 +99,15 @@ class Worker:
             self.stop_request.signal = signal.SIGTERM
 
     def _make(self, order: Order) -> None:
-        while order.arrival is not None and not order.arrival.here(_LOOK_S):
-            pulse.at(MEETING, 0)
-            if self.desk.end is not None:
-                return
+        if order.arrival is not None and not self._arrived(order.arrival):
+            return
         if self.stop_request.signal is not None:
             self._say_stopping()
             return
         run_dir = self.folders[order.trial]
         open_log(run_dir, self.rank, self.workers, quiet=True)
         try:
-            self._train(order, load(run_dir), run_dir)
-        except LostPeer:
-            raise
+            self._train(order, self._config(order.trial), run_dir)
         except Exception as error:
             self._failed(order, run_dir, error)
         finally:
@@ -116,9 +115,27 @@ class Worker:
             # a cycle of references would keep a model on the device that the next one needs
             gc.collect()
 
+    def _arrived(self, arrival: Arrival) -> bool:
+        """Wait for a model; False where it is over before it comes."""
+        while not arrival.here(_LOOK_S):
+            pulse.at(MEETING, 0)
+            if self.desk.end is not None:
+                return False
+        if arrival.error is None:
+            return True
+        self.lost = f"Connection closed: {arrival.error}"
+        if isinstance(arrival.error, (DamagedHop, OSError)):
+            self.lost = str(arrival.error)
+        self.desk.say(say="lost")
+        return False
+
     def _train(self, order: Order, config: Config, run_dir: Path) -> None:
         began, clock = time(), perf_counter()
-        content = self._content(order)
+        content = None
+        if order.arrival is not None:
+            content = order.arrival.content()
+        elif order.checkpoint is not None:
+            content = checkpoint.read(order.checkpoint)
         state = ready(config, run_dir, self.shared, self.stop_request, content, order.checkpoint)
         del content
         try:
@@ -129,29 +146,30 @@ class Worker:
             state.call("on_exception")
             raise
         training = perf_counter() - trained
-        parcel = self._packed(state, order, run_dir) if status == "left" else None
+        label = self._packed(state, order, run_dir) if status == "left" else None
         self.desk.say(
             say="visited", number=order.number, status=status, epoch=state.epoch, step=state.step, began=began,
             seconds=perf_counter() - clock, training=training, metrics=dict(state.metrics),
-            label=asdict(parcel.label) if parcel else None, log=self.relay.taken(),
+            label=asdict(label) if label else None, log=self.relay.taken(),
         )  # fmt: skip
 
-    def _content(self, order: Order) -> dict[str, Any] | None:
-        if order.arrival is not None:
-            try:
-                parcel = order.arrival.parcel()
-            except RuntimeError as error:
-                raise LostPeer(f"Connection closed: {error}") from error
-            return parcel.content()
-        return None if order.checkpoint is None else checkpoint.read(order.checkpoint)
+    def _config(self, trial: int) -> Config:
+        if trial not in self.configs:
+            self.configs[trial] = load(self.folders[trial])
+        return self.configs[trial]
 
-    def _packed(self, state: RunState, order: Order, run_dir: Path) -> Parcel:
+    def _packed(self, state: RunState, order: Order, run_dir: Path) -> Label:
+        """Have the model ready for its next visit. Returns what is known of it."""
         self.newest = parcel = pack(state, order.trial, order.number)
-        if self.through_files:
-            parcel = Parcel(replace(parcel.label, file=str(save(parcel, run_dir))), b"")
-        else:
-            self.carrier.keep(parcel)
-        return parcel
+        if self._through_a_file(parcel):
+            return replace(parcel.label, file=str(save(parcel, run_dir)))
+        self.carrier.keep(parcel)
+        return parcel.label
+
+    def _through_a_file(self, parcel: Parcel) -> bool:
+        if self.hops == "auto":
+            return short_of_memory(parcel.label.size, self.workers_here)
+        return self.hops == "files"
 
     def _failed(self, order: Order, run_dir: Path, error: Exception) -> None:
         """The trial's end, and nobody else's."""
@@ -176,4 +194,4 @@ class Worker:
             save(parcel, self.folders[parcel.label.trial])
         self.desk.finish()
         if self.desk.end["why"] == LOST:
-            raise LostPeer("Connection closed: another worker is gone; the models that were here are saved")
+            raise LostPeer(f"{self.lost}; the models that were here are saved")

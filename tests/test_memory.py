@@ -1,0 +1,91 @@
+"""How much memory is left, on recorded machines and on this one, and what is done with what a step has freed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from leyden.trainer.discovery.memory import free_bytes, memory_gb
+from leyden.trainer.pipeline.parcel import short_of_memory
+
+MEMINFO = "MemTotal:       24000000 kB\nMemFree:         100000 kB\nMemAvailable:   20000000 kB\n"
+HOST = 20_000_000 * 1024
+
+
+def machine(root: Path, **files: str) -> Path:
+    """A tree of /proc and /sys. `files`: by path, / being __."""
+    for name, text in {"proc__meminfo": MEMINFO, **files}.items():
+        path = root / name.replace("__", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+def limited(root: Path, version: int) -> Path:
+    """8 GB for a job, 6 of them taken, of which 1 is of files that were read; its task may take what it wants."""
+    if version == 2:
+        job = root / "sys/fs/cgroup/slurm/job_7"
+        files = {"memory.max": "8000000000", "memory.current": "6000000000", "memory.stat": "inactive_file 1000000000"}
+        task = {"memory.max": "max", "memory.current": "6000000000"}
+        named = "0::/slurm/job_7/task_0\n"
+    else:
+        job = root / "sys/fs/cgroup/memory/slurm/job_7"
+        files = {
+            "memory.limit_in_bytes": "8000000000", "memory.usage_in_bytes": "6000000000",
+            "memory.stat": "inactive_file 5\ntotal_inactive_file 1000000000",
+        }  # fmt: skip
+        task = {"memory.limit_in_bytes": "9223372036854771712", "memory.usage_in_bytes": "6000000000"}
+        named = "5:cpu:/elsewhere\n4:memory:/slurm/job_7/task_0\n0::/\n"
+    (job / "task_0").mkdir(parents=True)
+    for folder, contents in ((job, files), (job / "task_0", task)):
+        for name, text in contents.items():
+            (folder / name).write_text(text + "\n")
+    return machine(root, proc__self__cgroup=named)
+
+
+def test_memory_that_is_left(tmp_path: Path) -> None:
+    assert free_bytes(machine(tmp_path / "host")) == HOST
+    assert memory_gb(tmp_path / "host") == 22.9
+    assert free_bytes(tmp_path / "nothing") is None
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_job_has_less_than_its_host(version: int, tmp_path: Path) -> None:
+    root = limited(tmp_path, version)
+    assert free_bytes(root) == 3_000_000_000
+    assert not short_of_memory(300_000_000, workers=2, root=root)
+    assert short_of_memory(300_000_000, workers=3, root=root)
+
+
+def test_this_machine() -> None:
+    free, total = free_bytes(), memory_gb()
+    assert free is not None
+    assert total is not None
+    assert 0 < free <= total * 2**30
+
+
+STEPS = """
+import resource
+from leyden.trainer.launch.heap import keep_freed_memory
+{}
+def step():
+    return [b"x" * 30_000_000 for _ in range(3)]
+step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(5):
+    step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def test_memory_of_a_step_is_used_in_the_next() -> None:
+    pages = 5 * 90_000_000 // 4096
+    faults = {call: _faults(call) for call in ("", "keep_freed_memory()")}
+    if faults[""] < pages / 2:
+        pytest.skip("this C library keeps it by itself")
+    assert faults["keep_freed_memory()"] < pages / 20
+
+
+def _faults(call: str) -> int:
+    return int(subprocess.run([sys.executable, "-c", STEPS.format(call)], capture_output=True, check=True).stdout)
