@@ -4,7 +4,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
+from hydra.utils import get_original_cwd, to_absolute_path
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from leyden.datasets.digits import Digits
@@ -33,17 +36,49 @@ class Fails:
 
 
 class Tells(Callback):
-    """Hydra's own callback: writes down the jobs that it is told of."""
+    """Hydra's own callback: writes down the jobs that it is told of, and what Hydra's helpers say meanwhile."""
 
     def __init__(self, file: str):
         self._file = Path(file)
+        self._number = -1
+        OmegaConf.register_new_resolver("shout", lambda word: f"{word}!", replace=True)
+
+    def on_multirun_start(self, config: Any, **kwargs: Any) -> None:
+        self._tell("multirun starts")
 
     def on_job_start(self, config: Any, **kwargs: Any) -> None:
-        self._tell(f"start {config.hydra.job.num}")
+        self._number = config.hydra.job.num
+        assert HydraConfig.get().job.num == self._number
+        assert get_original_cwd() == os.getcwd()
+        assert to_absolute_path("foo/bar") == f"{os.getcwd()}/foo/bar"
+        assert Path(HydraConfig.get().runtime.output_dir).is_dir()
+        self._tell(f"{self._number} starts, {os.environ['LEYDEN_WORD']}, done: {self._is_done(config)}")
 
     def on_job_end(self, config: Any, job_return: Any, **kwargs: Any) -> None:
-        self._tell(f"end {config.hydra.job.num} {job_return.return_value}")
+        assert HydraConfig.get().job.num == config.hydra.job.num
+        assert self._number == config.hydra.job.num, "each job has a callback of its own"
+        self._tell(f"{self._number} ends, {os.environ['LEYDEN_WORD']}, done: {self._is_done(config)}")
+
+    def on_multirun_end(self, config: Any, **kwargs: Any) -> None:
+        self._tell("multirun ends")
+
+    def _is_done(self, config: Any) -> bool:
+        return Path(config.hydra.runtime.output_dir, "summary.json").exists()
 
     def _tell(self, line: str) -> None:
         with open(self._file, "a") as file:
             file.write(line + "\n")
+
+
+class Hears:
+    """Leaves a word of the environment in the run's folder."""
+
+    def on_fit_end(self, state: Any) -> None:
+        (state.run_dir / "heard").write_text(os.environ["LEYDEN_WORD"])
+
+
+class Speaks:
+    """Says something at the end of each epoch, in its own way."""
+
+    def on_epoch_end(self, state: Any) -> None:
+        print(f"half done\rword {state.config.seed} {state.epoch} [red]\x1b[2J", flush=True)

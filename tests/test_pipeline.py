@@ -261,29 +261,6 @@ def test_the_worse_trials_are_stopped_early(here: Path, freeze: Freeze, capfd: p
     assert all(torch.equal(value, theirs[name]) for name, value in weights(here / "mine" / "1").items())
 
 
-@pytest.mark.slow
-def test_hydras_contract(here: Path) -> None:
-    """Job numbers, batches, folders named by the user, callbacks, and what the sweeper gets back."""
-    words = ["model=mlp", "model.hidden=[8]", "seed=1,2,3", "hydra.sweeper.max_batch_size=2", "trainer.max_epochs=1"]
-    own = ["hydra.sweep.subdir=seed_${seed}", "+hydra.callbacks.tells._target_=pipeline_examples.Tells"]
-    assert cli.main(swept(*words, *own, f"+hydra.callbacks.tells.file={here / 'told.txt'}")) == 0
-    sweep = here / "mine"
-    assert {path.name for path in sweep.iterdir() if path.is_dir()} == {
-        "seed_1", "seed_2", "seed_3", "pipeline", "pipeline-2"
-    }  # fmt: skip
-    for number, seed in enumerate((1, 2, 3)):
-        trial = sweep / f"seed_{seed}"
-        assert f"seed={seed}" in yaml.safe_load((trial / ".hydra" / "overrides.yaml").read_text())
-        hydra = yaml.safe_load((trial / ".hydra" / "hydra.yaml").read_text())["hydra"]
-        assert hydra["job"]["num"] == number
-        assert hydra["runtime"]["output_dir"] == str(trial)
-    told = (here / "told.txt").read_text().splitlines()
-    metrics = [summary(sweep / f"seed_{seed}")["metrics"]["val/acc"] for seed in (1, 2, 3)]
-    assert [line for line in told if line.startswith("end")] == [
-        f"end {number} (0, {metric})" for number, metric in enumerate(metrics)
-    ]
-
-
 @pytest.mark.parametrize(
     ("words", "key", "remedy"),
     [

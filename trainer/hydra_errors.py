@@ -97,6 +97,8 @@ def _missing_choice(error: MissingConfigException, situation: Situation) -> Conf
 
 
 def _no_such_choice(group: str, name: str, options: list[str], where: str) -> ConfigError:
+    if (group, name) == ("hydra/sweeper", "optuna"):
+        return refuse(group, "is not installed", name, "pip install 'leyden[optuna]'", where)
     close = nearest(name, options)
     meant = f"; did you mean {close}?" if close else ""
     text = f"there is no such choice{meant}\n{group} can be {listed(options)}"
@@ -240,7 +242,15 @@ def _not_in_defaults(match: re.Match[str], situation: Situation) -> ConfigError:
     return refuse(key, text, remedy=f"{meant}=NAME" if meant else f"+{key}=NAME", where=where)
 
 
+def _swept_hydra(match: re.Match[str], situation: Situation) -> ConfigError:
+    key, _, value = match[1].partition("=")
+    return refuse(
+        key, "is Hydra's own key: all trials of a sweep have one value", value, where=f"override '{match[1]}'"
+    )
+
+
 _BY_TEXT = {
+    r"Sweeping over Hydra's configuration is not supported : '([^\n]+)'": _swept_hydra,
     r"Could not override '([^']+)'\.\nTo append to your config": _unknown,
     r"(?:In '([^']+)': )?Could not override '([^']+)'\.(?:\nDid you mean to override ([^\n]+)\?)?": _not_in_defaults,
     r"Ambiguous value for argument '([^\n]+)'": _several_values,

@@ -52,6 +52,10 @@ class Origin:
                 return found
         return ""
 
+    def sets(self, key: str) -> bool:
+        """Whether an override or a file sets this key itself."""
+        return key in self._lines or any(given.key == key for given in self._overrides)
+
     def _at(self, key: str) -> str:
         # An override inside a node explains the node only where no file set the node itself.
         for given in reversed(self._overrides):

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from .pipeline.plan import Plan, is_pipeline
 from .presence import leading
 from .run_folder import SWEEP, Claim, absolute, claim, freeze, refuse_taken
 from .sweep_results import QUEUED, WAITING, Metric, Trial, monitored, print_table, stop_reason
+from .sweeper import answer, chooses, its_end, refused, suit
 from .trial_process import STOPPED, run_process, sigterm_as_exit
 
 _QUIET = ["hydra/hydra_logging=none", "hydra/job_logging=none"]
@@ -65,13 +67,20 @@ class JudgedLauncher(Launcher):
         """The wrapped launcher is set up already."""
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        self._sweep.judge(job_overrides, initial_job_idx)
+        trials = dict(enumerate(job_overrides, initial_job_idx))
+        wrong = self._sweep.judge(job_overrides, initial_job_idx)
         self._sweep.make_folder()
         self._sweep.freeze_trials()
-        results = self._launcher.launch(job_overrides, initial_job_idx)
-        for number, (overrides, result) in enumerate(zip(job_overrides, results, strict=True), initial_job_idx):
-            self._sweep.note(number, overrides, result)
-        return results
+        results = {number: self._sweep.note_refused(number, trials[number], error) for number, error in wrong.items()}
+        for is_wrong, run in groupby(trials, key=wrong.__contains__):
+            numbers = list(run)
+            if is_wrong:
+                continue
+            launched = self._launcher.launch([trials[number] for number in numbers], numbers[0])
+            for number, result in zip(numbers, launched, strict=True):
+                self._sweep.note(number, trials[number], result)
+                results[number] = result
+        return [results[number] for number in trials]
 
 
 class Sweep:
@@ -91,6 +100,8 @@ class Sweep:
         self._overrides = list(overrides)
         self._master = composer.composed([*_QUIET, *overrides], RunMode.MULTIRUN)
         OmegaConf.set_readonly(self._master.hydra, False)
+        if chooses(self._master):
+            suit(self._master, composer.origin(overrides))
         # Sweepers write into their folder before they know their trials; it gets its place when all are judged.
         self._wanted = absolute(str(self._master.hydra.sweep.dir))
         self._judged: dict[int, str] = {}
@@ -118,7 +129,8 @@ class Sweep:
             except SystemExit as stop:
                 return self._stopped(int(stop.code or 0))
             except HydraException as error:
-                raise refuse("-m", str(error)) from None
+                remedy = "hydra/sweeper=optuna" if "does not support sweep type" in str(error) else ""
+                raise refuse("-m", str(error), remedy=remedy) from None
         print_table(self.trials, self.metric, self._place)
         return 1 if any(trial.code not in (0, QUEUED, WAITING) for trial in self.trials) else 0
 
@@ -137,7 +149,8 @@ class Sweep:
         # Judging composes each trial too.
         self._sweeper.validate_batch_is_legal = lambda batch: None
         context.callbacks.on_multirun_start(config=self._master, config_name=self._composer.config_name)
-        self._sweeper.sweep(arguments=list(self._master.hydra.overrides.task))
+        with its_end(self.trials):
+            self._sweeper.sweep(arguments=list(self._master.hydra.overrides.task))
         context.callbacks.on_multirun_end(config=self._master, config_name=self._composer.config_name)
 
     def _queue(self) -> None:
@@ -163,35 +176,52 @@ class Sweep:
             raise
         self.trials = [replace(trial, job=jobs.get(int(trial.name), "")) for trial in self.trials]
 
-    def judge(self, batch: Sequence[Sequence[str]], first: int) -> None:
-        """Check every trial of a batch, of the whole sweep where the sweeper knows it."""
+    def judge(self, batch: Sequence[Sequence[str]], first: int) -> dict[int, ConfigError]:
+        """Check every trial of a batch, of the whole sweep where the sweeper knows it.
+
+        Returns:
+            What is wrong with trials that a sweeper has chosen when others had run: they end nobody else's.
+
+        Raises:
+            ConfigError: a trial is wrong, and none has run yet.
+        """
         if isinstance(self._sweeper, BasicSweeper) and self._sweeper.overrides is not None:
             batch, first = [trial for some in self._sweeper.overrides for trial in some], 0
         new = {number: list(o) for number, o in enumerate(batch, first) if number not in self._judged}
-        folders: dict[str, int] = {}
-        runs = {number: self._judge_values(number, overrides, folders) for number, overrides in new.items()}
-        for number, overrides in new.items():
-            self._composer.judge_classes(runs[number], overrides, _called(number, overrides))
-            if self.plan is not None:
-                self.plan.check_class(runs[number].config)
-        self._judged.update({number: folder for folder, number in folders.items()})
+        wrong: dict[int, ConfigError] = {}
+        for judge in (self._judge_values, self._judge_classes):
+            for number, overrides in new.items():
+                try:
+                    if number not in wrong:
+                        judge(number, overrides)
+                except ConfigError as error:
+                    if self.folder is None:
+                        raise
+                    wrong[number] = error
+                    self._unfrozen.pop(self._judged.pop(number, ""), None)
+        return wrong
 
-    def _judge_values(self, number: int, overrides: list[str], folders: dict[str, int]) -> Run:
-        """The run of one trial. `folders`: those of the trials before it, which it must not share."""
+    def _judge_values(self, number: int, overrides: list[str]) -> None:
         composed, subfolder = self._composed(number, overrides)
         run = self._composer.judged(composed, overrides, _called(number, overrides))
         self._refuse_launcher(run.config, _called(number, overrides))
         monitor = run.config.callbacks.get("checkpoint")
-        if monitor is not None and monitor.arguments.get("monitor"):
+        if monitor is not None:
             self.metric = Metric.of(monitor.arguments)
-        if subfolder in folders:
-            text = f"trials {folders[subfolder]} and {number} would share a folder"
-            raise refuse("hydra.sweep.subdir", text, subfolder, "hydra.sweep.subdir='${hydra.job.num}'")
-        folders[subfolder] = number
-        self._unfrozen[subfolder] = run
+        for other, taken in self._judged.items():
+            if taken == subfolder:
+                text = f"trials {other} and {number} would share a folder"
+                raise refuse("hydra.sweep.subdir", text, subfolder, "hydra.sweep.subdir='${hydra.job.num}'")
         if self._named_by_user():
             refuse_taken(self._place / subfolder, "hydra.sweep.dir")
-        return run
+        self._judged[number] = subfolder
+        self._unfrozen[subfolder] = run
+
+    def _judge_classes(self, number: int, overrides: list[str]) -> None:
+        run = self._unfrozen[self._judged[number]]
+        self._composer.judge_classes(run, overrides, _called(number, overrides))
+        if self.plan is not None:
+            self.plan.check_class(run.config)
 
     def _refuse_launcher(self, config: Config, trial: str) -> None:
         if config.launcher == "node":
@@ -212,15 +242,15 @@ class Sweep:
             raise error.located(lambda key: "", _called(number, overrides)) from None
         with read_write(composed), open_dict(composed):
             composed.hydra.job.num = composed.hydra.job.id = number
+        HydraConfig.instance().set_config(composed)
+        subfolder = str(composed.hydra.sweep.subdir)
+        set_output_dir(composed, self._place / subfolder)
         if self.plan is not None:
             try:
                 self.plan.adapt(composed, f"trial {number}")
             except ConfigError as error:
                 where = self._composer.origin([*self._overrides, *overrides]).where
                 raise error.located(where, _called(number, overrides)) from None
-        HydraConfig.instance().set_config(composed)
-        subfolder = str(composed.hydra.sweep.subdir)
-        set_output_dir(composed, self._place / subfolder)
         return composed, subfolder
 
     @property
@@ -276,10 +306,18 @@ class Sweep:
             code, metric = result.return_value
         else:
             print(f"trial {number}: {result._return_value}", file=sys.stderr)
-        result.status, result.return_value = JobStatus.COMPLETED, metric
         assert self.folder is not None
         why = stop_reason(self.folder / self._judged[number])
         self.trials.append(Trial(str(number), filter_overrides(overrides), code, metric, stop_reason=why))
+        answer(self._sweeper, result, self.trials[-1])
+
+    def note_refused(self, number: int, overrides: Sequence[str], error: ConfigError) -> JobReturn:
+        """Keep that a trial was not started. Returns its result."""
+        print(error.rendered(), file=sys.stderr, flush=True)
+        self.trials.append(Trial(str(number), filter_overrides(overrides), 2, math.nan))
+        result = refused(self.trials[-1])
+        answer(self._sweeper, result, self.trials[-1])
+        return result
 
 
 def _called(number: int, overrides: Sequence[str]) -> str:

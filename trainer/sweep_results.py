@@ -11,6 +11,9 @@ from .config import frozen_values
 from .origin import shown
 from .summary import read_summary
 
+BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
+"""The sweeper that knows its trials from the start."""
+
 QUEUED = -1
 """In place of the exit code of a trial that Slurm will start."""
 
@@ -41,8 +44,8 @@ class Metric:
 
     @classmethod
     def of(cls, monitor: Mapping[str, Any]) -> "Metric":
-        """That of a config's `callbacks.checkpoint`."""
-        return cls(monitor.get("monitor") or cls.name, monitor.get("mode") or cls.mode)
+        """That of a config's `callbacks.checkpoint`; the default where it keeps the newest only."""
+        return cls(monitor["monitor"], monitor.get("mode") or cls.mode) if monitor.get("monitor") else cls()
 
     def best_first(self, trials: Iterable[Trial]) -> list[Trial]:
         """Those without a value last."""
@@ -54,6 +57,7 @@ def print_table(trials: Sequence[Trial], by: Metric, folder: Path) -> None:
     """How the trials of the sweep in this folder ended, best first, and where those that Slurm will start are seen."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table("trial", "overrides", "status", by.name, title=f"sweep: {shown(folder)}")
     shared = set.intersection(*(set(trial.overrides) for trial in trials)) if len(trials) > 1 else set()
@@ -64,7 +68,7 @@ def print_table(trials: Sequence[Trial], by: Metric, folder: Path) -> None:
         if trial.stop_reason:
             status = f"stopped early: {trial.stop_reason}"
         own = " ".join(override for override in trial.overrides if override not in shared)
-        table.add_row(trial.name, own, status, metric)
+        table.add_row(*map(Text, (trial.name, own, status, metric)))
     Console(soft_wrap=True).print(table)
     queued = dict.fromkeys(trial.job.partition("_")[0] for trial in trials if trial.job)
     if queued:

@@ -12,10 +12,11 @@ from .errors import ConfigError, refuse
 from .origin import shown
 from .presence import leading, refuse_led
 from .rerun import Changes, FrozenRun, change, opened, read_changes, written_changes
+from .run_folder import SWEEP
 from .run_status import RUNNING
 from .slurm_jobs import STOP_REQUESTED
 from .status import runs_in, statuses
-from .sweep_results import QUEUED, Metric, Trial, ended, monitored, print_table, stop_reason
+from .sweep_results import BASIC, QUEUED, Metric, Trial, ended, monitored, print_table, stop_reason
 from .trial_process import STOPPED, run_process, sigterm_as_exit
 
 _FINISHED = ("done", "stopped early")
@@ -48,6 +49,7 @@ def resume_sweep(folder: Path, overrides: Sequence[str], config_dir: str | None)
     unfinished = [_judged(trial, own) for trial in trials if trial not in (*finished, *left_alone)]
     sharing = [_judged(run, shared)[0] for run in pipelines]
     print(f"{len(finished)} of {len(trials)} trials are done, {len(unfinished)} are resumed", flush=True)
+    _tell_of_sweeper(folder)
     codes, jobs = dict.fromkeys(finished, 0), dict[Path, str]()
     try:
         with leading(folder), sigterm_as_exit(), ExitStack() as written:
@@ -74,6 +76,12 @@ def _divided(changes: Changes) -> tuple[Changes, Changes]:
     topology = {key: value for key, value in changes.dotted.items() if key.split(".")[0] == "topology"}
     rest = {key: value for key, value in changes.dotted.items() if key not in topology}
     return Changes(topology, changes.given), Changes(rest, changes.given)
+
+
+def _tell_of_sweeper(folder: Path) -> None:
+    sweeper = yaml.safe_load((folder / SWEEP).read_text())["hydra"]["sweeper"]["_target_"]
+    if sweeper != BASIC:
+        print(f"{sweeper.rpartition('.')[2]} chooses no further trials: for those, a new sweep", flush=True)
 
 
 def _judged(trial: Path, changes: Changes) -> tuple[FrozenRun, Config]:

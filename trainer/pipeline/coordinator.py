@@ -16,6 +16,7 @@ from ..summary import read_summary, write_summary
 from .course import Course
 from .desk import DONE, LOST, STOPPED
 from .seat import Seat
+from .terminal import Terminal
 from .trials import Trial
 
 _LOOK_S = 0.05
@@ -30,15 +31,17 @@ class Coordinator:
         run_dir: the pipeline's own folder.
         host: the address to listen on.
         again: the trials go on from their checkpoints.
+        terminal: where a table can be shown.
     """
 
-    def __init__(self, config: Config, run_dir: Path, host: str, again: bool):
+    def __init__(self, config: Config, run_dir: Path, host: str, again: bool, terminal: Terminal | None = None):
         assert config.pipeline is not None
         self._settings = config.pipeline
         self._run_dir = run_dir
         self._workers = config.topology.workers
         self._listening = listening_socket(host)
         self._again = again
+        self._terminal = terminal
         self._arriving: list[Line] = []
         self._seats: dict[int, Seat] = {}
         self._trials: dict[int, Trial] = {}
@@ -94,8 +97,9 @@ class Coordinator:
         import torch.utils.tensorboard  # noqa: F401
 
         course = Course(
-            self._settings, self._run_dir, self._trials, self._epochs, self._seats, self._workers, self._again
-        )
+            self._settings, self._run_dir, self._trials, self._epochs, self._seats, self._workers, self._again,
+            self._terminal,
+        )  # fmt: skip
         write_summary(self._run_dir, {**read_summary(self._run_dir), "status": "running"})
         return course
 
@@ -112,6 +116,7 @@ class Coordinator:
                     if message["say"] == "here":
                         self._arriving.remove(line)
                         self._seats[message["rank"]] = Seat(message["rank"], line)
+            self._course.table.look()
 
     def _over(self) -> bool:
         if self._ended is None:

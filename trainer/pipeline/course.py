@@ -15,6 +15,7 @@ from .parcel import Label
 from .schedulers import SCHEDULERS
 from .seat import Assigned, Seat
 from .selection import Selection
+from .terminal import Terminal
 from .timetable import Timetable
 from .trials import Trial, place, rescues
 
@@ -33,6 +34,7 @@ class Course:
         epochs: of every trial, of those that are done already, too.
         seats: the workers; all are there before the first visit.
         again: the trials go on from their checkpoints.
+        terminal: where a table can be shown.
     """
 
     def __init__(
@@ -44,10 +46,12 @@ class Course:
         seats: Mapping[int, Seat],
         workers: int,
         again: bool,
+        terminal: Terminal | None = None,
     ):
         self._trials = trials
         self._seats = seats
         self._workers = workers
+        self._metric = settings.metric
         self._scheduler = SCHEDULERS[settings.scheduler]()
         self._estimates = Estimates()
         self._measured: set[int] = set()
@@ -59,7 +63,7 @@ class Course:
         self._board = Board({number: epochs[number] for number in trials}, [p % workers for p in range(partitions)])
         if again:
             self._place(epochs)
-        self.table = LiveTable(trials, self._board, workers)
+        self.table = LiveTable(trials, self._board, workers, settings.metric, terminal)
         self._selection = Selection(settings, run_dir, epochs)
         self._retire(list(self._selection.resumed()))
         self.timetable = Timetable(run_dir, workers, [folder.name for folder in settings.folders])
@@ -182,6 +186,7 @@ class Course:
             at.held = self._selection.holds(number)
 
     def _tell(self, trial: Trial, metrics: dict[str, float]) -> None:
-        shown = ", ".join(f"{name} {metrics[name]:.4g}" for name in ("val/acc", "test/acc") if name in metrics)
+        names = (self._metric, "test/acc")
+        shown = ", ".join(f"{name} {metrics[name]:.4g}" for name in names if name in metrics)
         done = sum(trial.over for trial in self._trials.values())
         self.table.say(f"trial {trial.name} is done ({done} of {len(self._trials)})  {shown}")

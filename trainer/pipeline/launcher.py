@@ -3,15 +3,16 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from hydra.core.utils import JobReturn, filter_overrides, run_job, setup_globals
+from hydra.core.utils import JobReturn, env_override, filter_overrides, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig
 
 from ..origin import shown
-from ..run_folder import freeze
+from ..run_folder import claim, freeze
 from ..sweep_results import WAITING, ended
 from ..trial_process import STOPPED, run_process
+from .hydra_job import HydraJob, environment_of, hydras_state_kept
 from .plan import Plan
 
 
@@ -19,6 +20,7 @@ class PipelineLauncher(Launcher):
     """Runs the trials of a batch, which are judged and frozen, in one pipeline.
 
     What a task function would do, processes of the pipeline do; each job's return value is made of what they left.
+    All jobs of a batch begin before the first ends.
 
     Args:
         plan: has judged the trials.
@@ -29,21 +31,32 @@ class PipelineLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         self._context = hydra_context
+        self._task = task_function
         self._config = config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         setup_globals()
-        jobs = [self._composed(number, overrides) for number, overrides in enumerate(job_overrides, initial_job_idx)]
+        with hydras_state_kept():
+            jobs = [
+                HydraJob(self._context, self._config, number, overrides, self._task)
+                for number, overrides in enumerate(job_overrides, initial_job_idx)
+            ]
+            run_dir = self._frozen([job.folder for job in jobs], initial_job_idx)
+            for number, overrides in enumerate(job_overrides, initial_job_idx):
+                print(f"trial {number}: {' '.join(filter_overrides(overrides))}")
+            print(f"pipeline: {shown(run_dir)}", flush=True)
+            with env_override(environment_of(jobs)):
+                for job in jobs:
+                    job.begin()
+                code = self._run(run_dir)
+                return [job.end(ended(job.folder, code)) for job in jobs]
+
+    def _frozen(self, trials: Sequence[Path], first: int) -> Path:
+        """The folder of a pipeline, where another of the same batch may be from an earlier sweep."""
         sweep = Path(str(self._config.hydra.sweep.dir))
-        folders = [sweep / str(job.hydra.sweep.subdir) for job in jobs]
-        run_dir = sweep / ("pipeline" if initial_job_idx == 0 else f"pipeline-{initial_job_idx}")
-        run_dir.mkdir()
-        freeze(run_dir, self._plan.values(folders))
-        for number, overrides in enumerate(job_overrides, initial_job_idx):
-            print(f"trial {number}: {' '.join(filter_overrides(overrides))}")
-        print(f"pipeline: {shown(run_dir)}", flush=True)
-        code = self._run(run_dir)
-        return [self._returned(job, folder, code) for job, folder in zip(jobs, folders, strict=True)]
+        folder = claim(sweep / ("pipeline" if first == 0 else f"pipeline-{first}"), named_by_user=False).folder
+        freeze(folder, self._plan.values(trials))
+        return folder
 
     def _run(self, run_dir: Path) -> int:
         """Returns the exit code of the processes, or WAITING.
@@ -60,19 +73,3 @@ class PipelineLauncher(Launcher):
         if code in STOPPED:
             raise SystemExit(code)
         return code
-
-    def _composed(self, number: int, overrides: Sequence[str]) -> DictConfig:
-        composed = self._context.config_loader.load_sweep_config(self._config, list(overrides))
-        with open_dict(composed):
-            composed.hydra.job.id = composed.hydra.job.num = number
-        return composed
-
-    def _returned(self, job: DictConfig, folder: Path, code: int) -> JobReturn:
-        """As if Hydra had run it: its `.hydra` and its callbacks are Hydra's own."""
-        return run_job(
-            hydra_context=self._context,
-            task_function=lambda config: ended(folder, code),
-            config=job,
-            job_dir_key="hydra.sweep.dir",
-            job_subdir_key="hydra.sweep.subdir",
-        )

@@ -12,11 +12,12 @@ from ..compose import Composer, frozen, without_hydra
 from ..config import Config, Pipeline
 from ..errors import Problem, listed, raise_all, refuse
 from ..signatures import is_a
+from ..sweep_results import Metric
 from ..targets import locate
 from ..validation import validated
 
 LAUNCHER = "leyden.trainer.pipeline.launcher.PipelineLauncher"
-_SHARED = ("topology", "dataset")
+_SHARED = ("topology", "dataset", "hydra.job.env_set")
 _ALONE = "leyden.trainer.strategies.single.Single"
 
 
@@ -61,7 +62,7 @@ class Plan:
         Raises:
             ConfigError: it cannot be trained beside the others.
         """
-        raise_all([*_unfit(composed), *self._not_compared(composed)])
+        raise_all([*_unfit(composed), *_of_one_process(composed), *self._not_compared(composed)])
         workers = int(composed.topology.nodes) * int(composed.topology.devices_per_node)
         if self._values is None:
             self._values = self._own_values(composed)
@@ -100,7 +101,7 @@ class Plan:
         return values
 
     def _same(self, composed: DictConfig, trial: str) -> None:
-        shared: dict[str, Any] = {key: OmegaConf.to_container(composed[key], resolve=True) for key in _SHARED}
+        shared = {key: _resolved(OmegaConf.select(composed, key)) for key in _SHARED}
         if not self._shared:
             self._shared, self._shared_by = shared, trial
         for key, node in shared.items():
@@ -131,10 +132,16 @@ class Plan:
         return {**self._values, "pipeline": {**self._values["pipeline"], "trials": list(map(str, trials))}}
 
 
+def _resolved(node: DictConfig) -> dict[str, Any]:
+    values = OmegaConf.to_container(node, resolve=True)
+    assert isinstance(values, dict)
+    return {str(key): value for key, value in values.items()}
+
+
 def _compared(values: dict[str, Any]) -> dict[str, str]:
     """By what early stopping compares trials."""
-    monitor = (values.get("callbacks") or {}).get("checkpoint") or {}
-    return {"metric": monitor.get("monitor") or "val/acc", "mode": monitor.get("mode") or "max"}
+    by = Metric.of((values.get("callbacks") or {}).get("checkpoint") or {})
+    return {"metric": by.name, "mode": by.mode}
 
 
 def _unfit(composed: DictConfig) -> Iterator[Problem]:
@@ -152,3 +159,10 @@ def _unfit(composed: DictConfig) -> Iterator[Problem]:
         text = "does not start pipelines yet"
         remedy = "topology.launcher=node, or hydra/launcher=basic: an array of jobs"
         yield Problem("topology.launcher", text, "slurm", remedy)
+
+
+def _of_one_process(composed: DictConfig) -> Iterator[Problem]:
+    """What Hydra does for a job that has a process of its own."""
+    if composed.hydra.job.chdir:
+        text = "takes a job to its folder, and the models of a pipeline share processes"
+        yield Problem("hydra.job.chdir", text, True, "hydra.job.chdir=null, or hydra/launcher=basic")

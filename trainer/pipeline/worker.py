@@ -16,6 +16,7 @@ from ..config import Config, load
 from ..data import Splits
 from ..errors import CannotStart
 from ..log import close_log, open_log
+from ..origin import shown
 from ..preflight import check_machines
 from ..pulse import MEETING, PREPARATION, pulse
 from ..signals import STATUS, StopRequest
@@ -173,10 +174,10 @@ class Worker:
     def _failed(self, order: Order, run_dir: Path, error: Exception) -> None:
         """The trial's end, and nobody else's."""
         message = f"{type(error).__name__}: {error}"
-        text = traceback.format_exc()
-        with open(run_dir / "run.log", "a") as file:
-            file.write(text)
-        print(f"trial {run_dir.name} failed: {message}\n{text}", file=sys.stderr, flush=True)
+        log_file = run_dir / "run.log"
+        with open(log_file, "a") as file:
+            file.write(traceback.format_exc())
+        print(f"trial {run_dir.name} failed: {message} (traceback: {shown(log_file)})", file=sys.stderr, flush=True)
         mark_failed(run_dir, message, rank=0)
         self.desk.say(say="failed", number=order.number, error=message, log=self.relay.taken())
         error.__traceback__ = None  # its frames hold the model
