@@ -10,9 +10,10 @@ from omegaconf import DictConfig, open_dict
 
 from ..origin import shown
 from ..run_folder import freeze
-from ..sweep_results import WAITING, ended
-from ..trial_process import STOPPED, run_process
+from ..sweep_results import ended
+from .membership import join
 from .plan import Plan
+from .start import started
 
 
 class PipelineLauncher(Launcher):
@@ -39,27 +40,13 @@ class PipelineLauncher(Launcher):
         run_dir = sweep / ("pipeline" if initial_job_idx == 0 else f"pipeline-{initial_job_idx}")
         run_dir.mkdir()
         freeze(run_dir, self._plan.values(folders))
+        for folder in folders:
+            join(folder, run_dir)
         for number, overrides in enumerate(job_overrides, initial_job_idx):
             print(f"trial {number}: {' '.join(filter_overrides(overrides))}")
         print(f"pipeline: {shown(run_dir)}", flush=True)
-        code = self._run(run_dir)
+        code = started(run_dir)
         return [self._returned(job, folder, code) for job, folder in zip(jobs, folders, strict=True)]
-
-    def _run(self, run_dir: Path) -> int:
-        """Returns the exit code of the processes, or WAITING.
-
-        Raises:
-            SystemExit: they were told to stop, with their code.
-        """
-        topology = self._plan.topology
-        if topology["launcher"] == "node":
-            print(f"on each of the {topology['nodes']} hosts, HOST being one of them and the same for all:")
-            print(f"  leyden node --rendezvous HOST:29400 {shown(run_dir)}", flush=True)
-            return WAITING
-        code = run_process(run_dir)
-        if code in STOPPED:
-            raise SystemExit(code)
-        return code
 
     def _composed(self, number: int, overrides: Sequence[str]) -> DictConfig:
         composed = self._context.config_loader.load_sweep_config(self._config, list(overrides))
