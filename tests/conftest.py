@@ -9,6 +9,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from pool import Pool
 from runs import Freeze, Processes
+from slurm_cluster import SlurmCluster
 
 
 @pytest.fixture
@@ -59,3 +60,13 @@ def agents() -> Iterator[list[Agent]]:
         agent.code()
         assert agent.process.stdout is not None
         agent.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def slurm() -> Iterator[SlurmCluster]:
+    """A real one of two nodes, for all tests of a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        cluster = SlurmCluster()
+        patch.setenv("SLURM_CONF", str(cluster.config))
+        yield cluster
+        cluster.stop()

@@ -270,7 +270,6 @@ def test_the_worse_trials_are_stopped_early(here: Path, freeze: Freeze, capfd: p
         ("dataset.val_fraction=0.2,0.1", "dataset", "one value of dataset.val_fraction"),
         ("dataset.partitions=2 topology.devices_per_node=3", "dataset.partitions = 2", "dataset.partitions=3"),
         ("dataset.partition_order=[0,1]", "dataset.partition_order", "dataset.partition_order=null"),
-        ("topology.launcher=slurm", "topology.launcher", "hydra/launcher=basic"),
         ("trainer.fast_dev_run=true", "trainer.fast_dev_run", "trainer.max_epochs=1"),
         ("hydra.launcher.looks=3", "hydra.launcher.looks", "scheduler"),
     ],

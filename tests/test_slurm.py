@@ -3,7 +3,6 @@
 import os
 import random
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,15 +32,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not available(), reason="needs root, slurmctld, slurmd and munged"),
 ]
-
-
-@pytest.fixture(scope="module")
-def slurm() -> Iterator[SlurmCluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        cluster = SlurmCluster()
-        patch.setenv("SLURM_CONF", str(cluster.config))
-        yield cluster
-        cluster.stop()
 
 
 @pytest.fixture

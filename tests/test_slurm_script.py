@@ -15,10 +15,12 @@ from runs import TINY
 from leyden.trainer import cli
 from leyden.trainer.config import Config
 from leyden.trainer.launch.attempt import Job
+from leyden.trainer.launch.slurm import requeue
 from leyden.trainer.launch.slurm.refusals import refused
 from leyden.trainer.launch.slurm.script import array_script, job_script, options
 
 RUN = Path("/runs/50% done/it's")
+PIPELINE = "-m hydra/launcher=pipeline topology=slurm topology.nodes=2"
 
 
 @pytest.fixture
@@ -93,6 +95,8 @@ def test_the_key_that_sbatch_speaks_of(said: str, key: str) -> None:
     [
         ("topology=slurm", ["topology.launcher = slurm", "no sbatch on this machine's PATH"]),
         ("-m topology=slurm seed=1,2", ["topology.launcher = slurm", "no sbatch on this machine's PATH"]),
+        (f"{PIPELINE} seed=1,2", ["topology.launcher = slurm", "no sbatch on this machine's PATH"]),
+        (f"{PIPELINE} seed=1,2 topology.slurm.time_min=2", ["trial 0", "topology.slurm.signal_s = 120"]),
         ("-m topology=local,slurm topology.launcher=node seed=1,2", ["trial 0", "topology.launcher = node"]),
         ("topology=slurm topology.slurm.sbatch=[exclusive]", ["topology.slurm.sbatch = exclusive"]),
         ("topology=slurm topology.slurm.time_min=2", ["topology.slurm.signal_s = 120", "topology.slurm.signal_s=60"]),
@@ -123,15 +127,16 @@ class Guesses(Sweeper):
         self.launcher.launch([arguments], 0)
 
 
+@pytest.mark.parametrize("start", ["-m topology=slurm", PIPELINE])
 def test_a_sweeper_that_needs_results_is_refused(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    start: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     package = ModuleType("hydra_plugins")
     package.__path__ = []
     monkeypatch.setitem(sys.modules, "hydra_plugins", package)
     monkeypatch.setitem(sys.modules, "hydra_plugins.guesses", sys.modules[__name__])
     Plugins.instance().register(Guesses)
-    assert cli.main(["-m", "hydra.sweeper._target_=hydra_plugins.guesses.Guesses", "topology=slurm", *TINY]) == 2
+    assert cli.main([*start.split(), "hydra.sweeper._target_=hydra_plugins.guesses.Guesses", *TINY]) == 2
     error = capsys.readouterr().err
     assert "hydra/sweeper = Guesses" in error
     assert "hydra/sweeper=basic" in error
@@ -143,3 +148,27 @@ def test_a_refused_resume_changes_nothing(here: Path) -> None:
     files = {path: path.read_bytes() for path in (here / "run").rglob("*") if path.is_file()}
     assert cli.main(["resume", "run", "topology=slurm", "trainer.max_steps=2"]) == 2
     assert {path: path.read_bytes() for path in (here / "run").rglob("*") if path.is_file()} == files
+
+
+def test_a_pipeline_is_queued_again_when_any_of_its_models_has_moved_on(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, answer in (("squeue", "RUNNING"), ("scontrol", "")):
+        (here / name).write_text(f"#!/bin/sh\necho {answer}\n")
+        (here / name).chmod(0o755)
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    trials = [here / "0", here / "1"]
+    run_dir = here / "pipeline"
+    (run_dir / "slurm").mkdir(parents=True)
+    (run_dir / "config.yaml").write_text(f"pipeline: {{trials: [{trials[0]}, {trials[1]}]}}\n")
+
+    def told(trial: Path | None, step: int = 0) -> str:
+        if trial is not None:
+            (trial / "checkpoints").mkdir(parents=True, exist_ok=True)
+            (trial / "checkpoints" / f"step={step:08d}.ckpt").touch()
+        assert requeue.main(run_dir, "resume", 75) == 75
+        return capsys.readouterr().out
+
+    assert "queued again, to go on from step 9 (the sum over its 2 trials)" in told(trials[0], 9)
+    assert "queued again, to go on from step 27" in told(trials[1], 18)
+    assert "not queued again: it has made no step since it was queued again at step 27" in told(None)

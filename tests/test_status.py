@@ -124,6 +124,43 @@ def test_stop_of_jobs(slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "it is done" in capsys.readouterr().err
 
 
+def test_trials_of_a_pipeline_have_its_job(slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """But what has come to its end in it, or was begun by itself since, stands for itself."""
+    sweep, around = tmp_path / "sweep", {"folder": "../pipeline"}
+    made(sweep / "pipeline", {"status": "running"}, slurm={"job_id": "12_4", "submitted_at": "2026-01-02"})
+    made(sweep / "0", {"status": "done", "steps": 5}, pipeline=around)
+    made(sweep / "1", {"status": "failed", "error": "RuntimeError: oh", "failed_rank": 0}, pipeline=around)
+    made(sweep / "2", {"status": "running"}, pipeline=around)
+    made(sweep / "3", None, pipeline=around)
+    made(sweep / "4", None, slurm={"job_id": "13", "submitted_at": "2026-01-01"}, pipeline=around)
+    made(sweep / "5", None, slurm={"job_id": "11", "submitted_at": "2026-01-03"}, pipeline=around)
+    (sweep / "multirun.yaml").write_text("hydra: {}\n")
+
+    def seen() -> list[str]:
+        return [run["state"] for name, run in sorted(states(capsys, sweep).items()) if name != "pipeline"]
+
+    assert seen() == ["done", "failed", "running", "starting", "starting", "queued"]
+    assert cli.main(["stop", str(sweep / "2")]) == 2
+    assert "leyden stop" in capsys.readouterr().err
+    assert cli.main(["stop", str(sweep)]) == 0
+    assert sorted((slurm / "scancel.calls").read_text().splitlines()) == ["--signal=TERM 12_4", "11"]
+    assert seen() == ["done", "failed", "stopping", "stopping", "stopping", "queued"]
+    (slurm / "squeue.answer").write_text("12_4|PENDING|BeginTime\n")
+    assert seen()[:5] == ["done", "queued", "queued", "queued", "queued"]
+    (slurm / "squeue.answer").write_text("12_4|FAILED|NonZeroExitCode\n")
+    (sweep / "pipeline" / "summary.json").write_text('{"status": "failed", "error": "no GPU", "failed_rank": 1}')
+    assert seen()[:3] == ["done", "failed", "ended without a word"]
+    assert f"its pipeline failed: no GPU; leyden resume {sweep}" in states(capsys, sweep)["2"]["why"]
+
+
+def test_trials_of_a_pipeline_of_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here, around = Presence.own(), {"folder": "../pipeline"}
+    made(tmp_path / "pipeline", {"status": "running"}, here)
+    made(tmp_path / "0", {"status": "done", "steps": 5}, here, pipeline=around)
+    made(tmp_path / "1", {"status": "running"}, here, pipeline=around)
+    assert [states(capsys, tmp_path)[name]["state"] for name in "01"] == ["done", "running"]
+
+
 def test_stop_of_what_runs_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = made(tmp_path / "run", {"status": "running"}, replace(Presence.own(), host="elsewhere", pid=77))
     assert cli.main(["stop", str(run)]) == 2

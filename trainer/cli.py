@@ -236,6 +236,7 @@ def _eval(parsed: argparse.Namespace) -> int:
 
 
 def _resume(parsed: argparse.Namespace) -> int:
+    from .config import trials_in
     from .launch.slurm.queue import refuse_second
     from .presence import refuse_led
     from .rerun import change, opened, read_changes, written_changes
@@ -251,7 +252,8 @@ def _resume(parsed: argparse.Namespace) -> int:
     run = opened(named, changes.given)
     change(run, changes)
     config = run.judged()
-    refuse_led(run.folder)
+    for folder in (run.folder, *trials_in(run.folder)):
+        refuse_led(folder)
     refuse_second(run.folder)
     with written_changes(run, changes):
         (run.folder / STOP_REQUESTED).unlink(missing_ok=True)

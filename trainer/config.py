@@ -201,6 +201,12 @@ def frozen_values(run_dir: Path) -> dict[str, Any]:
     return values
 
 
+def trials_in(run_dir: Path) -> list[Path]:
+    """The trials whose models share the workers of a run; none where it trains a model of its own."""
+    pipeline = frozen_values(run_dir).get("pipeline")
+    return [] if pipeline is None else [Path(trial) for trial in pipeline["trials"]]
+
+
 def _read(file: Path) -> Any:
     # libyaml's loader, where PyYAML was built with it, is ten times as fast
     return yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))

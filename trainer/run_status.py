@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import slurm_jobs
 from .checkpoint_names import saved, step_of
 from .origin import shown
+from .pipeline.membership import pipeline_of
 from .presence import Presence, lead_of, lives
-from .slurm_jobs import STOP_REQUESTED, Job
+from .slurm_jobs import STOP_REQUESTED, Job, submission_of
 
 RUNNING = ("running", "starting", "stopping", "queued")
 """States of a run that goes on, or will."""
@@ -43,11 +43,13 @@ def status_of(run_dir: Path, jobs: Mapping[str, Job]) -> RunStatus:
         jobs: by their ids, what Slurm knows.
     """
     summary, progress = _read(run_dir / "summary.json"), _read(run_dir / "progress.json")
-    job, lead = jobs.get(slurm_jobs.job_of(run_dir) or ""), lead_of(run_dir)
-    alive = lead is not None and lives(run_dir, lead) if job is None else job.runs
-    if alive:
-        state, why = _alive(run_dir, summary, progress, lead)
-    elif job is not None and job.waits:
+    submission, lead = submission_of(run_dir), lead_of(run_dir)
+    job = jobs.get(submission.job_id) if submission is not None else None
+    whole = _run_around(run_dir, lead, job, submission.run_dir if submission is not None else run_dir)
+    status = summary.get("status") if whole != run_dir else None  # that of one among others, who may go on
+    if _is_alive(run_dir, lead, job) and status not in ("done", "failed"):
+        state, why = _alive(whole, summary, progress, lead)
+    elif job is not None and job.waits and status != "done":
         state, why = "queued", f"Slurm's job {job.id}: {job.reason or job.state}"
     else:
         state, why = _ended(run_dir, summary, lead, job)
@@ -80,9 +82,29 @@ def _step(state: str, summary: dict[str, Any], progress: dict[str, Any], last: i
     return max(known, default=None)
 
 
-def _alive(run_dir: Path, summary: dict[str, Any], progress: dict[str, Any], lead: Presence | None) -> tuple[str, str]:
+def _run_around(run_dir: Path, lead: Presence | None, job: Job | None, submitted: Path) -> Path:
+    """The folder of the pipeline where that goes on and trains the run, else the run's own.
+
+    Args:
+        submitted: what the job runs.
+    """
+    if job is not None and job.active:
+        return submitted
+    pipeline = pipeline_of(run_dir)
+    led = pipeline is not None and lead is not None and lead_of(pipeline) == lead
+    return pipeline if pipeline is not None and led else run_dir
+
+
+def _is_alive(run_dir: Path, lead: Presence | None, job: Job | None) -> bool:
+    if job is not None and job.active:
+        return job.runs
+    # after its job it may have been resumed without Slurm: of this host that is certain
+    return lead is not None and (job is None or lead.here) and lives(run_dir, lead)
+
+
+def _alive(whole: Path, summary: dict[str, Any], progress: dict[str, Any], lead: Presence | None) -> tuple[str, str]:
     where = f"process {lead.pid} on {lead.host}" if lead is not None else ""
-    if (run_dir / STOP_REQUESTED).exists():
+    if (whole / STOP_REQUESTED).exists():
         return "stopping", where
     if summary.get("status") != "running":
         return "starting", where
@@ -91,7 +113,8 @@ def _alive(run_dir: Path, summary: dict[str, Any], progress: dict[str, Any], lea
 
 
 def _ended(run_dir: Path, summary: dict[str, Any], lead: Presence | None, job: Job | None) -> tuple[str, str]:
-    status = summary.get("status")
+    status, pipeline = summary.get("status"), pipeline_of(run_dir)
+    again = f"leyden resume {shown(pipeline.parent if pipeline is not None else run_dir)}"
     if status == "done":
         reason = summary.get("stop_reason")
         return ("stopped early", reason) if reason else ("done", "")
@@ -102,13 +125,16 @@ def _ended(run_dir: Path, summary: dict[str, Any], lead: Presence | None, job: J
     if status == "slow":
         return status, f"what is: {shown(run_dir / 'result.json')}"
     if status is None and lead is None and job is not None and job.state == "CANCELLED":
-        return "not started", f"Slurm's job {job.id}: {job.state}; leyden resume {shown(run_dir)}"
+        return "not started", f"Slurm's job {job.id}: {job.state}; {again}"
     # a process that is gone, and whose file is still there, did not come to its own end
     if status == "running" or lead is not None or (job is not None and status is None):
         said = [f"Slurm's job {job.id}: {job.state}"] if job is not None else []
         if lead is not None:
             said.append(f"process {lead.pid} on {lead.host} is gone")
-        return "ended without a word", "; ".join([*said, f"leyden resume {shown(run_dir)}"])
+        around = _read(pipeline / "summary.json") if pipeline is not None else {}
+        if around.get("status") in ("failed", "refused"):
+            said.append(f"its pipeline {around['status']}: {str(around.get('error', '')).strip()}".splitlines()[0])
+        return "ended without a word", "; ".join([*said, again])
     if status is None:
         return "not started", ""
-    return str(status), f"leyden resume {shown(run_dir)}"
+    return str(status), again

@@ -5,7 +5,10 @@ import os
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
+
+from .pipeline.membership import pipeline_of
 
 SUBMITTED = "slurm.json"
 STOP_REQUESTED = "stop_requested"
@@ -49,11 +52,35 @@ class Job:
     def runs(self) -> bool:
         return self.state in _RUNNING
 
+    @property
+    def active(self) -> bool:
+        """Whether it is in Slurm's queue."""
+        return self.waits or self.runs
 
-def job_of(run_dir: Path) -> str | None:
-    """The number of the newest job that trains a run, of an array's task 123_4; None where there was none."""
+
+@dataclass(frozen=True)
+class Submission:
+    """A run that was handed to Slurm."""
+
+    run_dir: Path
+    job_id: str
+    """Of an array's task 123_4."""
+    at: float
+    """Seconds since the epoch."""
+
+
+def submission_of(run_dir: Path) -> Submission | None:
+    """The newest that trains a run: its own, or that of the pipeline which its model is trained in; None: there was
+    none."""
+    found = [_submission(folder) for folder in (run_dir, pipeline_of(run_dir)) if folder is not None]
+    return max((one for one in found if one is not None), key=lambda one: one.at, default=None)
+
+
+def _submission(run_dir: Path) -> Submission | None:
     try:
-        return str(json.loads((run_dir / SUBMITTED).read_text())["job_id"])
+        told = json.loads((run_dir / SUBMITTED).read_text())
+        at = datetime.fromisoformat(told["submitted_at"]).timestamp() if "submitted_at" in told else 0.0
+        return Submission(run_dir, str(told["job_id"]), at)
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

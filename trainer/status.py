@@ -12,7 +12,7 @@ from .errors import refuse
 from .origin import shown
 from .run_folder import FROZEN, absolute
 from .run_status import RunStatus, status_of
-from .slurm_jobs import job_of, known
+from .slurm_jobs import known, submission_of
 
 _LONGEST = 160
 _WIDE = 400
@@ -54,7 +54,7 @@ def _by_number(name: str) -> tuple[int, str]:
 
 def statuses(runs: Sequence[Path]) -> list[RunStatus]:
     """How these runs stand; Slurm is asked once for all of them."""
-    jobs = known(job for job in map(job_of, runs) if job is not None)
+    jobs = known(one.job_id for one in map(submission_of, runs) if one is not None)
     return [status_of(run, jobs) for run in runs]
 
 

@@ -11,7 +11,7 @@ from .origin import shown
 from .presence import Presence, lead_of, lives
 from .run_folder import FROZEN, SWEEP, absolute, write_whole
 from .run_status import RunStatus
-from .slurm_jobs import STOP_REQUESTED, Job, cancel, job_of, known
+from .slurm_jobs import STOP_REQUESTED, Job, cancel, known, submission_of
 from .status import runs_in, statuses
 
 _POLL_S = 0.1
@@ -26,13 +26,16 @@ def stop(named: str) -> int:
         0 it has saved, or Slurm was told; 1 it ended otherwise.
 
     Raises:
-        ConfigError: nothing runs there, or it runs on another host.
+        ConfigError: nothing runs there, or it runs on another host, or others would end with it.
     """
     folder = _run_or_sweep(named)
     runs = list(runs_in(folder))
-    ids = {run: job for run in runs if (job := job_of(run)) is not None}
-    jobs = known(ids.values())
-    active = {run: jobs[job] for run, job in ids.items() if job in jobs and (jobs[job].runs or jobs[job].waits)}
+    submitted = {one.job_id: one.run_dir for one in map(submission_of, runs) if one is not None}
+    jobs = known(submitted)
+    active = {run: jobs[job] for job, run in submitted.items() if job in jobs and jobs[job].active}
+    for run in active:
+        if run not in runs:
+            raise _shared(folder, run)
     if active:
         return max(_stop_job(run, job) for run, job in active.items())
     lead = lead_of(folder)
@@ -67,8 +70,12 @@ def _refuse_shared(folder: Path, lead: Presence) -> None:
         ConfigError: its model shares workers with others, and they would stop, too.
     """
     if any(lead_of(run) == lead for run in runs_in(folder.parent) if run.parent == folder.parent and run != folder):
-        text = "its model shares its workers with those of the other trials"
-        raise refuse("stop", text, shown(folder), f"leyden stop {shown(folder.parent)}: all of them")
+        raise _shared(folder, folder.parent)
+
+
+def _shared(folder: Path, whole: Path) -> ConfigError:
+    text = "its model shares its workers with those of the other trials"
+    return refuse("stop", text, shown(folder), f"leyden stop {shown(whole)}: all of them")
 
 
 def _stop_job(run: Path, job: Job) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from .checkpoint_names import saved
+from .config import trials_in
 from .origin import shown
 from .versions import versions
 from .whole_file import whole_file
@@ -30,7 +31,13 @@ def mark_failed(run_dir: Path, message: str, rank: int) -> None:
 
 
 def last_good_checkpoint(run_dir: Path) -> str:
-    """One line for the end of a failed run."""
+    """What there is to go on from, and how, for the end of a failed run."""
+    trials = trials_in(run_dir)
+    if trials:
+        kept = sum(bool(saved(trial)) for trial in trials)
+        return (
+            f"{kept} of its {len(trials)} trials have a checkpoint\ngo on with: leyden resume {shown(run_dir.parent)}"
+        )
     found = saved(run_dir)
     if not found:
         return "no checkpoint had been written"

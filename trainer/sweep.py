@@ -25,9 +25,11 @@ from .compose import Composer, Run, frozen, set_output_dir
 from .config import Config, load
 from .errors import ConfigError, refuse
 from .origin import shown
+from .pipeline.membership import pipeline_of
 from .pipeline.plan import Plan, is_pipeline
 from .presence import leading
 from .run_folder import SWEEP, Claim, absolute, claim, freeze, refuse_taken
+from .sweep_queue import queue_runs
 from .sweep_results import QUEUED, WAITING, Metric, Trial, monitored, print_table, stop_reason
 from .sweeper import answer, chooses, its_end, refused, suit
 from .trial_process import STOPPED, run_process, sigterm_as_exit
@@ -112,6 +114,7 @@ class Sweep:
         self._sweeper: Any = None
         self.plan = Plan(composer, self._master.hydra.launcher) if is_pipeline(self._master) else None
         """What the trials have in common where their models share workers."""
+        self._logs: list[Path] = []
 
     def run(self) -> int:
         """Run all trials. Returns 0, 1 where one failed, or the code of a trial that was told to stop.
@@ -131,7 +134,7 @@ class Sweep:
             except HydraException as error:
                 remedy = "hydra/sweeper=optuna" if "does not support sweep type" in str(error) else ""
                 raise refuse("-m", str(error), remedy=remedy) from None
-        print_table(self.trials, self.metric, self._place)
+        print_table(self.trials, self.metric, self._place, self._logs)
         return 1 if any(trial.code not in (0, QUEUED, WAITING) for trial in self.trials) else 0
 
     def _stopped(self, code: int) -> int:
@@ -159,22 +162,18 @@ class Sweep:
         Raises:
             ConfigError: Slurm does not take one of them; the folders of all are removed.
         """
-        numbers = [int(trial.name) for trial in self.trials if trial.code == QUEUED]
-        if not numbers:
+        if self.folder is None:
             return
-        from .launch.attempt import Job
-        from .launch.slurm.trials import queue_trials
-
-        assert self.folder is not None
+        numbers = [int(trial.name) for trial in self.trials if trial.code == QUEUED]
         folders = {number: self.folder / self._judged[number] for number in numbers}
         try:
-            jobs = queue_trials(
-                self.folder, {n: Job(load(folder), folder, "train", None) for n, folder in folders.items()}
-            )
+            queued = queue_runs(self.folder, folders, "train")
         except ConfigError:
             self._withdraw(list(folders.values()))
             raise
+        jobs = {number: queued.jobs[folder] for number, folder in folders.items()}
         self.trials = [replace(trial, job=jobs.get(int(trial.name), "")) for trial in self.trials]
+        self._logs = queued.logs
 
     def judge(self, batch: Sequence[Sequence[str]], first: int) -> dict[int, ConfigError]:
         """Check every trial of a batch, of the whole sweep where the sweeper knows it.
@@ -291,7 +290,8 @@ class Sweep:
     def _withdraw(self, folders: Sequence[Path]) -> None:
         """Remove trials that never started, and the sweep's folder where it was made for them alone."""
         assert self.folder is not None
-        for folder in folders:
+        pipelines = {pipeline for folder in folders if (pipeline := pipeline_of(folder)) is not None}
+        for folder in (*folders, *pipelines):
             shutil.rmtree(folder, ignore_errors=True)
         shutil.rmtree(self.folder / "slurm", ignore_errors=True)
         if len(folders) == len(self.trials):

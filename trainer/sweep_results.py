@@ -53,8 +53,12 @@ class Metric:
         return sorted(trials, key=lambda trial: math.inf if math.isnan(trial.metric) else sign * trial.metric)
 
 
-def print_table(trials: Sequence[Trial], by: Metric, folder: Path) -> None:
-    """How the trials of the sweep in this folder ended, best first, and where those that Slurm will start are seen."""
+def print_table(trials: Sequence[Trial], by: Metric, folder: Path, logs: Sequence[Path] = ()) -> None:
+    """How the trials of the sweep in this folder ended, best first, and where those that Slurm will start are seen.
+
+    Args:
+        logs: what jobs that train several of them will print.
+    """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -72,7 +76,8 @@ def print_table(trials: Sequence[Trial], by: Metric, folder: Path) -> None:
     Console(soft_wrap=True).print(table)
     queued = dict.fromkeys(trial.job.partition("_")[0] for trial in trials if trial.job)
     if queued:
-        print(f"follow them with\n  squeue --jobs {','.join(queued)}\n  leyden status {shown(folder)}")
+        commands = [f"squeue --jobs {','.join(queued)}", *(f"tail -F {shown(log)}" for log in logs)]
+        print("\n  ".join(["follow them with", *commands, f"leyden status {shown(folder)}"]))
 
 
 def ended(folder: Path, code: int) -> tuple[int, float]:

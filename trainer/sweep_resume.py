@@ -7,16 +7,19 @@ from pathlib import Path
 import yaml
 
 from .checkpoint_names import saved
-from .config import Config, frozen_values
+from .config import Config, trials_in
 from .errors import ConfigError, refuse
 from .origin import shown
+from .pipeline.membership import join
+from .pipeline.start import started
 from .presence import leading, refuse_led
 from .rerun import Changes, FrozenRun, change, opened, read_changes, written_changes
 from .run_folder import SWEEP
-from .run_status import RUNNING
+from .run_status import RUNNING, RunStatus
 from .slurm_jobs import STOP_REQUESTED
 from .status import runs_in, statuses
-from .sweep_results import BASIC, QUEUED, Metric, Trial, ended, monitored, print_table, stop_reason
+from .sweep_queue import Queued, queue_runs
+from .sweep_results import BASIC, QUEUED, WAITING, Metric, Trial, ended, monitored, print_table, stop_reason
 from .trial_process import STOPPED, run_process, sigterm_as_exit
 
 _FINISHED = ("done", "stopped early")
@@ -36,39 +39,55 @@ def resume_sweep(folder: Path, overrides: Sequence[str], config_dir: str | None)
     """
     changes = read_changes(overrides, config_dir)
     runs = list(runs_in(folder))
-    pipelines = {run: trials for run in runs if (trials := _trials_of(run)) is not None}
+    pipelines = {run: trials for run in runs if (trials := trials_in(run))}
     trials = [run for run in runs if run not in pipelines]
     if not trials:
         raise refuse("SWEEP", "none of its trials was ever written down", shown(folder), "leyden -m ... again")
     for led in (folder, *runs):
         refuse_led(led)
-    states = {trial: status.state for trial, status in zip(trials, statuses(trials), strict=True)}
-    finished = [trial for trial in trials if states[trial] in _FINISHED]
-    left_alone = [trial for trial in trials if states[trial] in RUNNING]
+    states = dict(zip(trials, statuses(trials), strict=True))
+    finished = [trial for trial in trials if states[trial].state in _FINISHED]
+    left_alone = [trial for trial in trials if states[trial].state in RUNNING]
+    pipelines = {run: members for run, members in pipelines.items() if not set(members) <= set(finished)}
+    for run, members in pipelines.items():
+        _refuse_going_on(run, [states[trial] for trial in left_alone if trial in members])
     shared, own = _divided(changes) if pipelines else (Changes(), changes)
     unfinished = [_judged(trial, own) for trial in trials if trial not in (*finished, *left_alone)]
-    sharing = [_judged(run, shared)[0] for run in pipelines]
+    sharing = [_judged(run, shared) for run in pipelines]
     print(f"{len(finished)} of {len(trials)} trials are done, {len(unfinished)} are resumed", flush=True)
     _tell_of_sweeper(folder)
-    codes, jobs = dict.fromkeys(finished, 0), dict[Path, str]()
+    codes, queued = dict.fromkeys(finished, 0), Queued()
     try:
         with leading(folder), sigterm_as_exit(), ExitStack() as written:
-            for run in sharing:
-                written.enter_context(written_changes(run, shared))
-            for run, _ in unfinished:
-                written.enter_context(written_changes(run, own))
+            for run, changed in [*((run, shared) for run, _ in sharing), *((run, own) for run, _ in unfinished)]:
+                written.enter_context(written_changes(run, changed))
                 (run.folder / STOP_REQUESTED).unlink(missing_ok=True)
-            jobs = _queued(folder, [(run, config) for run, config in unfinished if config.launcher == "slurm"])
-            codes |= dict.fromkeys(jobs, QUEUED)
-            here = [run for run, config in unfinished if config.launcher != "slurm"]
-            codes |= _run_pipelines(pipelines, {run.folder for run in here})
-            codes |= _run([run for run in here if run.folder not in codes])
+            queued = _queued(folder, sharing, pipelines, unfinished)
+            codes |= dict.fromkeys(queued.jobs, QUEUED)
+            codes |= _run_pipelines(pipelines, {run.folder for run, _ in unfinished if run.folder not in codes})
+            codes |= _run([run for run, _ in unfinished if run.folder not in codes])
     except KeyboardInterrupt:
         return _stopped(folder, 130)
     except SystemExit as stop:
         return _stopped(folder, int(stop.code or 0))
-    _print(folder, [opened(str(trial)) for trial in trials if trial.exists() and trial in codes], codes, jobs)
-    return 1 if any(code not in (0, QUEUED) for code in codes.values()) else 0
+    _print(folder, [opened(str(trial)) for trial in trials if trial.exists() and trial in codes], codes, queued)
+    return 1 if any(code not in (0, QUEUED, WAITING) for code in codes.values()) else 0
+
+
+def _refuse_going_on(pipeline: Path, trials: Sequence[RunStatus]) -> None:
+    """
+    Args:
+        trials: those of it that are going on.
+
+    Raises:
+        ConfigError: the pipeline, or one of its trials by itself, is.
+    """
+    from .launch.slurm.queue import refuse_second
+
+    refuse_second(pipeline)
+    for trial in trials:
+        text = f"its trial {trial.run} is {trial.state}: {trial.why}"
+        raise refuse("SWEEP", text, shown(pipeline), f"leyden stop {trial.run}, and then again")
 
 
 def _divided(changes: Changes) -> tuple[Changes, Changes]:
@@ -93,25 +112,24 @@ def _judged(trial: Path, changes: Changes) -> tuple[FrozenRun, Config]:
         raise error.located(lambda key: "", f"trial {trial.name}") from None
 
 
-def _queued(sweep: Path, trials: Sequence[tuple[FrozenRun, Config]]) -> dict[Path, str]:
-    """Submit frozen trials to Slurm. Returns the numbers of their jobs."""
-    if not trials:
-        return {}
-    from .launch.attempt import Job
-    from .launch.slurm.trials import queue_trials
-
-    numbered = all(run.folder.name.isdigit() for run, _ in trials)
-    jobs = {
-        int(run.folder.name) if numbered else number: Job(config, run.folder, "resume", None)
-        for number, (run, config) in enumerate(trials)
-    }
-    return {jobs[number].run_dir: job_id for number, job_id in queue_trials(sweep, jobs).items()}
-
-
-def _trials_of(run_dir: Path) -> Sequence[Path] | None:
-    """The trials whose models share the workers of this run; None where it trains a model of its own."""
-    pipeline = frozen_values(run_dir).get("pipeline")
-    return None if pipeline is None else [Path(trial) for trial in pipeline["trials"]]
+def _queued(
+    sweep: Path,
+    sharing: Sequence[tuple[FrozenRun, Config]],
+    pipelines: Mapping[Path, Sequence[Path]],
+    trials: Sequence[tuple[FrozenRun, Config]],
+) -> Queued:
+    """Submit what Slurm starts: pipelines, and those trials that are in none."""
+    left, waiting = [run.folder for run, _ in trials], list[Path]()
+    for run, config in sharing:
+        if config.launcher == "slurm":
+            for trial in pipelines[run.folder]:
+                join(trial, run.folder)  # one that was frozen by an older version does not know it
+            waiting += [trial for trial in pipelines[run.folder] if trial in left]
+    members = {trial for own in pipelines.values() for trial in own}
+    alone = [run.folder for run, config in trials if config.launcher == "slurm" and run.folder not in members]
+    runs = [*waiting, *alone]
+    numbered = all(run.name.isdigit() and run.parent == sweep for run in runs)
+    return queue_runs(sweep, {int(run.name) if numbered else at: run for at, run in enumerate(runs)}, "resume")
 
 
 def _run_pipelines(pipelines: Mapping[Path, Sequence[Path]], wanted: Set[Path]) -> dict[Path, int]:
@@ -125,9 +143,7 @@ def _run_pipelines(pipelines: Mapping[Path, Sequence[Path]], wanted: Set[Path]) 
         if wanted.isdisjoint(trials):
             continue
         print(f"\npipeline: {shown(run_dir)}", flush=True)
-        code = run_process(run_dir, "resume")
-        if code in STOPPED:
-            raise SystemExit(code)
+        code = started(run_dir, "resume")
         codes |= {trial: ended(trial, code)[0] for trial in trials if trial in wanted}
     return codes
 
@@ -154,10 +170,10 @@ def _stopped(folder: Path, code: int) -> int:
     return code
 
 
-def _print(folder: Path, trials: Sequence[FrozenRun], codes: dict[Path, int], jobs: dict[Path, str]) -> None:
-    rows = [_row(run, codes[run.folder], jobs.get(run.folder, "")) for run in trials]
+def _print(folder: Path, trials: Sequence[FrozenRun], codes: dict[Path, int], queued: Queued) -> None:
+    rows = [_row(run, codes[run.folder], queued.jobs.get(run.folder, "")) for run in trials]
     monitor = trials[0].values.get("callbacks", {}).get("checkpoint") if trials else None
-    print_table(rows, Metric.of(monitor or {}), folder)
+    print_table(rows, Metric.of(monitor or {}), folder, queued.logs)
 
 
 def _row(run: FrozenRun, code: int, job: str) -> Trial:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..checkpoint_names import saved
 from ..config import Config
+from ..pipeline.attempt import PipelineAttempt
 from ..signals import give_back
 from ..summary import last_good_checkpoint, mark_failed, mark_refused, read_summary
 from .attempt import Attempt, Ended, Job
@@ -80,9 +81,6 @@ def _refused(job: Job, message: str, crew: Crew) -> int:
 
 def attempt_of(config: Config) -> type[Attempt]:
     if config.pipeline is not None:
-        # it imports torch, which only a pipeline's agent needs
-        from ..pipeline.attempt import PipelineAttempt
-
         return PipelineAttempt
     return ElasticAttempt if config.elastic else Attempt
 

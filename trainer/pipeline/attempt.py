@@ -1,16 +1,22 @@
 """An attempt at a pipeline: workers in lockstep with nobody, and a coordinator beside the first node's agent."""
 
+import threading
+from typing import TYPE_CHECKING
+
 from ..launch.attempt import Attempt, Ended
 from ..launch.store import AgentStore
-from .coordinator import Coordinator
 from .meeting_place import publish
 from .terminal import Terminal
+
+if TYPE_CHECKING:
+    from .coordinator import Coordinator
 
 
 class PipelineAttempt(Attempt):
     """As any other; the end of one worker is the end of all, who save what they have."""
 
-    _coordinator: Coordinator | None = None
+    _coordinator: "Coordinator | None" = None
+    _import: threading.Thread | None = None
     _terminal: Terminal | None = None
 
     def start(self) -> None:
@@ -19,10 +25,24 @@ class PipelineAttempt(Attempt):
         self._terminal = Terminal.taken() if leads else None
         super().start()
         if leads:
-            again = self.job.verb == "resume"
-            self._coordinator = Coordinator(self.job.config, self.job.run_dir, self.store.host, again, self._terminal)
-            self._coordinator.start()
-            publish(self.store, self.store.host, self._coordinator.port)
+            # it takes seconds, in which the other nodes want to hear of this one, and the workers import the same
+            self._import = threading.Thread(target=_import_coordinator, name="leyden-import", daemon=True)
+            self._import.start()
+
+    def look(self) -> None:
+        super().look()
+        if self._import is not None and not self._import.is_alive() and not self._ending:
+            self._import = None
+            self._begin()
+
+    def _begin(self) -> None:
+        from .coordinator import Coordinator
+
+        assert isinstance(self.store, AgentStore)
+        again = self.job.verb == "resume"
+        self._coordinator = Coordinator(self.job.config, self.job.run_dir, self.store.host, again, self._terminal)
+        self._coordinator.start()
+        publish(self.store, self.store.host, self._coordinator.port)
 
     def run(self) -> Ended:
         try:
@@ -32,3 +52,7 @@ class PipelineAttempt(Attempt):
                 self._coordinator.close()
             if self._terminal is not None:
                 self._terminal.give_back()
+
+
+def _import_coordinator() -> None:
+    from . import coordinator  # noqa: F401

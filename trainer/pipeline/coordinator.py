@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from ..checkpoint_names import saved, step_of
 from ..config import Config, load
 from ..launch.line import Line
 from ..launch.store import listening_socket
@@ -180,7 +181,9 @@ class Coordinator:
         if self._ended == STOPPED:
             for trial in self._trials.values():
                 if not trial.over:
-                    write_summary(trial.folder, {**read_summary(trial.folder), "status": self._status})
+                    steps = max(map(step_of, saved(trial.folder)), default=0)
+                    ended = {"status": self._status, "steps": steps}
+                    write_summary(trial.folder, {**read_summary(trial.folder), **ended})
         timetable = self._course.timetable
         summary = {**read_summary(self._run_dir), **timetable.summary()}
         if self._ended != LOST:

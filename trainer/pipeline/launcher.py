@@ -10,10 +10,11 @@ from omegaconf import DictConfig
 
 from ..origin import shown
 from ..run_folder import claim, freeze
-from ..sweep_results import WAITING, ended
-from ..trial_process import STOPPED, run_process
+from ..sweep_results import ended
 from .hydra_job import HydraJob, environment_of, hydras_state_kept
+from .membership import join
 from .plan import Plan
+from .start import started
 
 
 class PipelineLauncher(Launcher):
@@ -48,28 +49,14 @@ class PipelineLauncher(Launcher):
             with env_override(environment_of(jobs)):
                 for job in jobs:
                     job.begin()
-                code = self._run(run_dir)
+                code = started(run_dir)
                 return [job.end(ended(job.folder, code)) for job in jobs]
 
     def _frozen(self, trials: Sequence[Path], first: int) -> Path:
-        """The folder of a pipeline, where another of the same batch may be from an earlier sweep."""
+        """The pipeline's folder; with another name where an earlier sweep into the same folder has left one."""
         sweep = Path(str(self._config.hydra.sweep.dir))
         folder = claim(sweep / ("pipeline" if first == 0 else f"pipeline-{first}"), named_by_user=False).folder
         freeze(folder, self._plan.values(trials))
+        for trial in trials:
+            join(trial, folder)
         return folder
-
-    def _run(self, run_dir: Path) -> int:
-        """Returns the exit code of the processes, or WAITING.
-
-        Raises:
-            SystemExit: they were told to stop, with their code.
-        """
-        topology = self._plan.topology
-        if topology["launcher"] == "node":
-            print(f"on each of the {topology['nodes']} hosts, HOST being one of them and the same for all:")
-            print(f"  leyden node --rendezvous HOST:29400 {shown(run_dir)}", flush=True)
-            return WAITING
-        code = run_process(run_dir)
-        if code in STOPPED:
-            raise SystemExit(code)
-        return code

@@ -1,7 +1,6 @@
 """Where the workers of a pipeline find its coordinator: in the store that they all know."""
 
 from ..launch.store import Store
-from ..servers.wire import open_store
 
 _KEY = "leyden/pipeline/coordinator"
 
@@ -12,4 +11,7 @@ def publish(store: Store, host: str, port: int) -> None:
 
 def coordinator_address() -> str:
     """HOST:PORT; waits until it is known."""
+    # it imports torch, which an agent that only publishes the address does without
+    from ..servers.wire import open_store
+
     return open_store().get(_KEY).decode()

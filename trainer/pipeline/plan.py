@@ -70,7 +70,9 @@ class Plan:
             if composed.dataset.partitions == 1:
                 composed.dataset.partitions = workers
             self._same(composed, trial)
-            composed.topology.update(nodes=1, devices_per_node=1, launcher="local", max_restarts=0)
+            # where Slurm starts the pipeline, it starts a trial that is later resumed or evaluated by itself, too
+            launcher = "slurm" if composed.topology.launcher == "slurm" else "local"
+            composed.topology.update(nodes=1, devices_per_node=1, launcher=launcher, max_restarts=0)
             composed.trainer.enable_progress_bar = False
         if composed.dataset.partitions < workers:
             text = f"is less than the {workers} workers: some would have nothing to train on"
@@ -155,10 +157,6 @@ def _unfit(composed: DictConfig) -> Iterator[Problem]:
     if composed.trainer.fast_dev_run:
         remedy = "trainer.max_epochs=1, or hydra/launcher=basic"
         yield Problem("trainer.fast_dev_run", "makes one step, and nothing of it would hop", True, remedy)
-    if composed.topology.launcher == "slurm":
-        text = "does not start pipelines yet"
-        remedy = "topology.launcher=node, or hydra/launcher=basic: an array of jobs"
-        yield Problem("topology.launcher", text, "slurm", remedy)
 
 
 def _of_one_process(composed: DictConfig) -> Iterator[Problem]:

@@ -6,13 +6,13 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from ...config import Config
+from ...config import Config, trials_in
 from ...errors import ConfigError, refuse
 from ...origin import shown
 from ...run_folder import write_whole
-from ...slurm_jobs import STOP_REQUESTED, SUBMITTED, answer, job_of
+from ...slurm_jobs import STOP_REQUESTED, SUBMITTED, answer, known, submission_of
 from ..attempt import Job
-from .commands import cancel, reason_of, state_of
+from .commands import cancel, reason_of
 from .refusals import NEVER, never_starts, no_slurm, refused
 from .script import folder, job_script, log_path, script_path
 
@@ -33,12 +33,16 @@ def queue(job: Job) -> int:
 
 
 def refuse_second(run_dir: Path) -> None:
-    """Raise ConfigError where a job that trains this run is in Slurm's queue: two would write over each other."""
-    number = job_of(run_dir)
-    state = None if number is None else state_of(number)
-    if state is not None:
-        text = f"its job {number} is in Slurm's queue, {state}"
-        raise refuse("RUN", text, shown(run_dir), f"leyden stop {shown(run_dir)}, or scancel {number}, and then again")
+    """Raise ConfigError where a job that trains this run, or a trial of this pipeline, is in Slurm's queue: two would
+    write over each other."""
+    found = map(submission_of, (run_dir, *trials_in(run_dir)))
+    submitted = {one.job_id: one.run_dir for one in found if one is not None}
+    for job in known(submitted).values():
+        if job.active:
+            run = submitted[job.id]
+            which = f"its job {job.id}" if run == run_dir else f"job {job.id}, which runs {shown(run)},"
+            text = f"{which} is in Slurm's queue, {job.state}"
+            raise refuse("RUN", text, shown(run_dir), f"leyden stop {shown(run)}, or scancel {job.id}, and then again")
 
 
 @contextmanager
@@ -95,7 +99,7 @@ def note(job: Job, number: str) -> None:
     """Write down which job trains the run, and forget what was asked of the one before."""
     if job.verb == "eval":
         return
-    now = datetime.now().astimezone().isoformat(timespec="seconds")
+    now = datetime.now().astimezone().isoformat(timespec="milliseconds")
     write_whole(job.run_dir / SUBMITTED, json.dumps({"job_id": number, "submitted_at": now}) + "\n")
     (job.run_dir / STOP_REQUESTED).unlink(missing_ok=True)
     (folder(job.run_dir) / REQUEUES).unlink(missing_ok=True)

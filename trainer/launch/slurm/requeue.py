@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ...checkpoint_names import saved, step_of
+from ...config import trials_in
 from ...run_folder import write_whole
 from ...slurm_jobs import STOP_REQUESTED, answer
 from .commands import makes_room, own_number, state_of
@@ -26,12 +27,14 @@ def main(run_dir: Path, verb: str, code: int) -> int:
     if code not in GOES_ON or verb == "eval":
         return code
     job, before = own_number(), _steps_before(run_dir)
-    step = max((step_of(path) for path in saved(run_dir)), default=-1)
-    why_not = _why_not(run_dir, job, step, before)
+    trials = trials_in(run_dir)
+    step = sum(_step(run) for run in trials or [run_dir])
+    counted = f"step {step}" + (f" (the sum over its {len(trials)} trials)" if trials else "")
+    why_not = _why_not(run_dir, job) or _stands(job, step, before, counted)
     if why_not:
         print(f"job {job} is not queued again: {why_not}", flush=True)
         return code
-    print(f"job {job} is queued again, to go on from step {max(step, 0)}", flush=True)
+    print(f"job {job} is queued again, to go on from {counted}", flush=True)
     write_whole(folder(run_dir) / REQUEUES, json.dumps([*before, step]) + "\n")
     done = answer("scontrol", "requeue", job)
     if done.returncode:
@@ -39,16 +42,25 @@ def main(run_dir: Path, verb: str, code: int) -> int:
     return code
 
 
-def _why_not(run_dir: Path, job: str, step: int, before: list[int]) -> str:
+def _step(run_dir: Path) -> int:
+    """Of the newest checkpoint."""
+    return max((step_of(path) for path in saved(run_dir)), default=0)
+
+
+def _why_not(run_dir: Path, job: str) -> str:
     if (run_dir / STOP_REQUESTED).exists():
         return "its run was asked to stop"
     state = state_of(job)
     if state not in _RUNS:
         # cancelled, or on its way back into the queue by Slurm's own doing
         return f"Slurm has it {state or 'gone'}"
+    return ""
+
+
+def _stands(job: str, step: int, before: list[int], counted: str) -> str:
     # where Slurm itself takes the nodes away it will not do so for ever
     if before and step <= before[-1] and not makes_room(job):
-        return f"it has made no step since it was queued again at step {max(step, 0)}"
+        return f"it has made no step since it was queued again at {counted}"
     return ""
 
 

@@ -31,8 +31,8 @@ def queue_trials(sweep: Path, trials: Mapping[int, Job]) -> dict[int, str]:
     jobs: dict[int, str] = {}
     try:
         with ExitStack() as written:
-            for number, job in trials.items():
-                written.enter_context(written_script(job, f"{sweep.name}-{number}"))
+            for job in trials.values():
+                written.enter_context(written_script(job, f"{sweep.name}-{job.run_dir.name}"))
             for numbers in alike.values():
                 jobs.update(_submitted(sweep, {number: trials[number] for number in numbers}))
     except ConfigError:
