@@ -138,17 +138,22 @@ def swept(place: Path, *words: str, launcher: str = "pipeline") -> dict[str, Any
 
 
 def overheads(sweep: Path) -> str:
-    """What a visit costs beyond its training, and what lies between two."""
+    """What a visit costs beyond its training, by model, and what lies between two."""
     with open(sweep / "pipeline" / "schedule.csv", newline="") as file:
         rows = list(csv.DictReader(file))
-    inside = [float(row["seconds"]) - float(row["training"]) for row in rows if row["status"] == "left"]
+    inside: dict[str, list[float]] = {model: [] for model in MODELS}
+    for row in rows:
+        if row["status"] == "left":
+            model = MODELS[int(row["trial"]) // len(RATES)]
+            inside[model].append(float(row["seconds"]) - float(row["training"]))
     between = []
     for worker in {row["worker"] for row in rows}:
         own = sorted((float(r["began"]), float(r["seconds"])) for r in rows if r["worker"] == worker)
         between += [b - a - s for (a, s), (b, _) in pairwise(own)]
+    beyond = ", ".join(f"{model} {1e3 * median(seconds):.1f}" for model, seconds in inside.items())
     return (
-        f"a visit beyond its training: {1e3 * median(inside):.1f} ms (largest {1e3 * max(inside):.0f}); "
-        f"from one to the next {1e3 * median(between):.1f} ms (largest {1e3 * max(between):.0f})"
+        f"a visit beyond its training, ms: {beyond}; "
+        f"from one to the next {1e3 * median(between):.1f} (largest {1e3 * max(between):.0f})"
     )
 
 
