@@ -163,11 +163,13 @@ LONG = ["trainer.max_epochs=5000", "schedule=constant", "callbacks.checkpoint.ev
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("scheduler", ["ring", "greedy"])
-def test_a_worker_is_killed_and_no_model_is_lost(scheduler: str, here: Path, freeze: Freeze) -> None:
+@pytest.mark.parametrize(("scheduler", "loaders"), [("ring", 0), ("greedy", 1)])
+def test_a_worker_is_killed_and_no_model_is_lost(scheduler: str, loaders: int, here: Path, freeze: Freeze) -> None:
+    """With loaders, which hold the dead worker's connections a while longer, and without."""
     rng, kills = random.Random(scheduler), int(os.environ.get("LEYDEN_KILLS", "1"))
     for turn in range(kills):
-        words = swept(*UNEQUAL, *LONG, scheduler=scheduler) if turn == 0 else ["resume", "mine"]
+        words = [*swept(*UNEQUAL, *LONG, scheduler=scheduler), f"dataset.num_workers={loaders}"]
+        words = words if turn == 0 else ["resume", "mine"]
         process = started(here, *words)
         time.sleep(rng.uniform(0, 1.5))
         workers = workers_of(process)
@@ -200,9 +202,10 @@ def test_a_sweep_that_is_told_to_stop_goes_on_later(here: Path, freeze: Freeze) 
         last = steps_of_visits(here / "mine")[trial.name][-1]
         assert checkpoint.step_of(checkpoint.saved(trial)[0]) >= last
     epochs = enough(here / "mine")
-    assert cli.main(["resume", "mine", "topology.devices_per_node=1", epochs]) == 0
-    assert summary(here / "mine" / "pipeline")["hops"] == 0
-    for trial in trials(here / "mine"):
+    (here / "mine").rename(here / "moved")
+    assert cli.main(["resume", "moved", "topology.devices_per_node=1", epochs]) == 0
+    assert summary(here / "moved" / "pipeline")["hops"] == 0
+    for trial in trials(here / "moved"):
         assert_as_alone(trial, freeze, epochs, starts=2)
 
 

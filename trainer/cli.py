@@ -238,6 +238,7 @@ def _eval(parsed: argparse.Namespace) -> int:
 def _resume(parsed: argparse.Namespace) -> int:
     from .config import trials_in
     from .launch.slurm.queue import refuse_second
+    from .pipeline.membership import pipeline_of
     from .presence import refuse_led
     from .rerun import change, opened, read_changes, written_changes
     from .run_folder import absolute, is_sweep
@@ -252,7 +253,8 @@ def _resume(parsed: argparse.Namespace) -> int:
     run = opened(named, changes.given)
     change(run, changes)
     config = run.judged()
-    for folder in (run.folder, *trials_in(run.folder)):
+    pipeline = pipeline_of(run.folder)
+    for folder in (run.folder, *trials_in(run.folder), *([] if pipeline is None else [pipeline])):
         refuse_led(folder)
     refuse_second(run.folder)
     with written_changes(run, changes):

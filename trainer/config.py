@@ -1,5 +1,7 @@
 """The schema of a run's config, and reading the frozen one. No torch: a config error must cost no second."""
 
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -101,11 +103,11 @@ class Pipeline(Strict):
     """What early stopping compares; that by which the best checkpoints are kept."""
     mode: Literal["max", "min"] = "max"
     trials: list[str]
-    """Run folders."""
+    """Run folders, as seen from the pipeline's own."""
 
-    @property
-    def folders(self) -> list[Path]:
-        return [Path(trial) for trial in self.trials]
+    def folders(self, run_dir: Path) -> list[Path]:
+        """Those of the trials, `run_dir` being the pipeline's."""
+        return _folders(run_dir, self.trials)
 
 
 class Trainer(Strict):
@@ -204,7 +206,11 @@ def frozen_values(run_dir: Path) -> dict[str, Any]:
 def trials_in(run_dir: Path) -> list[Path]:
     """The trials whose models share the workers of a run; none where it trains a model of its own."""
     pipeline = frozen_values(run_dir).get("pipeline")
-    return [] if pipeline is None else [Path(trial) for trial in pipeline["trials"]]
+    return [] if pipeline is None else _folders(run_dir, pipeline["trials"])
+
+
+def _folders(run_dir: Path, trials: Sequence[str]) -> list[Path]:
+    return [Path(os.path.abspath(run_dir / trial)) for trial in trials]
 
 
 def _read(file: Path) -> Any:

@@ -22,6 +22,7 @@ from .sweep_queue import Queued, queue_runs
 from .sweep_results import BASIC, QUEUED, WAITING, Metric, Trial, ended, monitored, print_table, stop_reason
 from .trial_process import STOPPED, run_process, sigterm_as_exit
 
+_HANG_TIMEOUT = "trainer.hang_timeout"
 _FINISHED = ("done", "stopped early")
 
 
@@ -94,7 +95,8 @@ def _divided(changes: Changes) -> tuple[Changes, Changes]:
     """What is to change in a pipeline, whose workers the topology means, and what in its trials."""
     topology = {key: value for key, value in changes.dotted.items() if key.split(".")[0] == "topology"}
     rest = {key: value for key, value in changes.dotted.items() if key not in topology}
-    return Changes(topology, changes.given), Changes(rest, changes.given)
+    watched = {key: value for key, value in rest.items() if key == _HANG_TIMEOUT}
+    return Changes({**topology, **watched}, changes.given), Changes(rest, changes.given)
 
 
 def _tell_of_sweeper(folder: Path) -> None:
@@ -143,7 +145,7 @@ def _run_pipelines(pipelines: Mapping[Path, Sequence[Path]], wanted: Set[Path]) 
         if wanted.isdisjoint(trials):
             continue
         print(f"\npipeline: {shown(run_dir)}", flush=True)
-        code = started(run_dir, "resume")
+        code = started(run_dir)
         codes |= {trial: ended(trial, code)[0] for trial in trials if trial in wanted}
     return codes
 

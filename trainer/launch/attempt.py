@@ -17,8 +17,6 @@ from .signals_heard import Signals
 from .store import Store
 
 POLL_S = 0.05
-AFTER_A_FAILURE_S = 4
-"""What the others get to end by themselves when one has died; then they are killed."""
 _SERVERS_LEAVE_S = 10
 """What servers get when all workers are done; then they are killed, and nothing is lost."""
 
@@ -50,11 +48,16 @@ class Ended:
 class Attempt:
     """Workers in lockstep: the end of one that failed is the end of all.
 
+    Attributes:
+        grace_s: what the others get to end by themselves when one has died; then they are killed.
+
     Args:
         number: attempts before this one.
         store: where the processes of all nodes meet.
         signals: passed on to workers as they come in.
     """
+
+    grace_s = 4.0
 
     def __init__(self, job: Job, number: int, place: Place, store: Store, peers: Peers, signals: Signals):
         self.job = job
@@ -81,7 +84,7 @@ class Attempt:
             self._ending = True
             if failed:
                 self.peers.say_failing()
-                self._watch(lambda: not self.working(), AFTER_A_FAILURE_S)
+                self._watch(lambda: not self.working(), self.grace_s)
             else:
                 self._watch(lambda: all(server.exit for server in self.servers), _SERVERS_LEAVE_S)
         finally:

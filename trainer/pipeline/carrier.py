@@ -78,6 +78,11 @@ class Carrier:
         with self._lock:
             return self._kept.get(number)
 
+    def numbers(self) -> list[int]:
+        """Of all parcels that are kept here."""
+        with self._lock:
+            return sorted(self._kept)
+
     def forget(self, number: int) -> None:
         with self._lock:
             self._kept.pop(number, None)

@@ -4,6 +4,7 @@ import select
 import threading
 import time
 import traceback
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,12 @@ from ..presence import leading
 from ..summary import read_summary, write_summary
 from .course import Course
 from .desk import DONE, LOST, STOPPED
+from .meeting_place import LEAVE_S
 from .seat import Seat
 from .terminal import Terminal
 from .trials import Trial
 
 _LOOK_S = 0.05
-_LEAVE_S = 30.0
-"""What workers get to save what they have when it is over."""
 
 
 class Coordinator:
@@ -50,7 +50,9 @@ class Coordinator:
         """Of every trial of the pipeline, those that are done already included."""
         self._ended: str | None = None
         self._status = "failed"
-        self._closed = threading.Event()
+        self._closed, self._broken = threading.Event(), threading.Event()
+        self._dead: set[int] = set()
+        """Workers that have ended, of those that this node knows."""
         self._presence = ExitStack()
         self._thread = threading.Thread(target=self._run, name="leyden-coordinator", daemon=True)
 
@@ -63,17 +65,27 @@ class Coordinator:
         Raises:
             ConfigError: another process leads one of the trials.
         """
-        every = [Trial(number, folder, load(folder)) for number, folder in enumerate(self._settings.folders)]
+        folders = self._settings.folders(self._run_dir)
+        every = [Trial(number, folder, load(folder)) for number, folder in enumerate(folders)]
         self._epochs = [trial.config.trainer.max_epochs for trial in every]
         self._trials = {trial.number: trial for trial in every if not (self._again and trial.done)}
         for trial in self._trials.values():
             self._presence.enter_context(leading(trial.folder))
         self._thread.start()
 
+    def broken(self, dead: Collection[int]) -> None:
+        """The attempt has failed. `dead`: workers of this node that have ended.
+
+        A dead worker's connection may outlive it, in processes that it had started; that of a dead host says nothing.
+        """
+        self._dead.update(dead)
+        self._broken.set()
+
     def close(self) -> None:
         """All workers have ended."""
         self._closed.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
         self._presence.close()
 
     def _run(self) -> None:
@@ -107,21 +119,28 @@ class Coordinator:
     def _gather(self) -> None:
         """Wait for all workers, or for the end of those that came."""
         self._listening.setblocking(False)
-        while len(self._seats) < self._workers and not self._closed.is_set():
+        while len(self._seats) < self._workers and not (self._broken.is_set() or self._closed.is_set()):
             try:
                 self._arriving.append(Line(self._listening.accept()[0]))
             except BlockingIOError:
                 time.sleep(0.01)
             for line in list(self._arriving):
-                for message in line.hear():
-                    if message["say"] == "here":
-                        self._arriving.remove(line)
-                        self._seats[message["rank"]] = Seat(message["rank"], line)
+                self._seat(line)
             self._course.table.look()
+
+    def _seat(self, line: Line) -> None:
+        """Know a worker by the first thing that it says."""
+        seat = None
+        for message in line.hear():
+            if seat is not None:
+                self._hear(seat, message)
+            elif message["say"] == "here":
+                self._arriving.remove(line)
+                seat = self._seats[message["rank"]] = Seat(message["rank"], line)
 
     def _over(self) -> bool:
         if self._ended is None:
-            if self._closed.is_set() or any(seat.lost for seat in self._seats.values()):
+            if self._broken.is_set() or self._closed.is_set() or any(seat.lost for seat in self._seats.values()):
                 self._end(LOST)
             elif self._course.over:
                 self._status = "done"
@@ -142,6 +161,8 @@ class Coordinator:
 
     def _hear(self, seat: Seat, message: dict[str, Any]) -> None:
         match message["say"]:
+            case "begun" | "kept" if self._ended is not None:
+                pass  # a state that somebody was told to save must not be forgotten for it
             case "begun":
                 self._course.begun(seat, message)
             case "kept":
@@ -170,7 +191,9 @@ class Coordinator:
         if self._ended is not None:
             return
         self._ended = why
-        self._leave_by = time.monotonic() + _LEAVE_S
+        self._leave_by = time.monotonic() + LEAVE_S
+        for rank in self._dead & set(self._seats):
+            self._seats[rank].line.close()
         living = {rank for rank, seat in self._seats.items() if not seat.line.closed}
         save = self._course.rescues(living)
         for rank in living:

@@ -66,7 +66,7 @@ class Course:
         self.table = LiveTable(trials, self._board, workers, settings.metric, terminal)
         self._selection = Selection(settings, run_dir, epochs)
         self._retire(list(self._selection.resumed()))
-        self.timetable = Timetable(run_dir, workers, [folder.name for folder in settings.folders])
+        self.timetable = Timetable(run_dir, workers, [folder.name for folder in settings.folders(run_dir)])
         self._deliveries = Deliveries(seats, workers, self.timetable)
 
     def _place(self, epochs: Sequence[int]) -> None:

@@ -56,7 +56,7 @@ class Desk:
         self._changed = threading.Condition()
         self._read, self._wake = os.pipe()
         self.end: dict[str, Any] | None = None
-        """The last thing that the coordinator says: why it is over, and which parcels have to be saved."""
+        """The last thing that the coordinator says: why it is over, and which parcels have to be saved; None: all."""
         self._told_to_end = told_to_end
         self.say(say="here", rank=carrier.rank)
         threading.Thread(target=self._run, name="leyden-desk", daemon=True).start()
@@ -79,6 +79,14 @@ class Desk:
             self._changed.wait_for(lambda: not self._to_say or self._line.closed, 10)
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        finally:
+            self._line.close()
+            if self.end is None:
+                self._obey({"say": "end", "why": LOST, "save": None})
+
+    def _serve(self) -> None:
         while not self._line.closed:
             select.select([self._line, self._read], [], [], _LOOK_S)
             if select.select([self._read], [], [], 0)[0]:
@@ -91,8 +99,6 @@ class Desk:
                 self._obey(message)
             with self._changed:
                 self._changed.notify_all()
-        if self.end is None:
-            self._obey({"say": "end", "why": LOST, "save": []})
 
     def _obey(self, message: dict[str, Any]) -> None:
         match message["say"]:

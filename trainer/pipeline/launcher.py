@@ -56,7 +56,7 @@ class PipelineLauncher(Launcher):
         """The pipeline's folder; with another name where an earlier sweep into the same folder has left one."""
         sweep = Path(str(self._config.hydra.sweep.dir))
         folder = claim(sweep / ("pipeline" if first == 0 else f"pipeline-{first}"), named_by_user=False).folder
-        freeze(folder, self._plan.values(trials))
+        freeze(folder, self._plan.values(trials, folder))
         for trial in trials:
             join(trial, folder)
         return folder

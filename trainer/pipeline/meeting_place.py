@@ -1,7 +1,9 @@
-"""Where the workers of a pipeline find its coordinator: in the store that they all know."""
+"""Where the workers of a pipeline find its coordinator, in the store that they all know, and how they leave it."""
 
 from ..launch.store import Store
 
+LEAVE_S = 30.0
+"""What workers get to save what they have when it is over."""
 _KEY = "leyden/pipeline/coordinator"
 
 

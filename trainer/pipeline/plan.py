@@ -1,5 +1,6 @@
 """What the trials of a sweep have in common when their models share workers. No torch: it is judged before all else."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -128,10 +129,11 @@ class Plan:
         assert self._values is not None
         return self._values["topology"]
 
-    def values(self, trials: Sequence[Path]) -> dict[str, Any]:
-        """What is frozen for the workers."""
+    def values(self, trials: Sequence[Path], run_dir: Path) -> dict[str, Any]:
+        """What is frozen for the workers in `run_dir`; a sweep may be moved, with all that is in it."""
         assert self._values is not None
-        return {**self._values, "pipeline": {**self._values["pipeline"], "trials": list(map(str, trials))}}
+        relative = [os.path.relpath(trial, run_dir) for trial in trials]
+        return {**self._values, "pipeline": {**self._values["pipeline"], "trials": relative}}
 
 
 def _resolved(node: DictConfig) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from ..sweep_results import QUEUED, WAITING
 from ..trial_process import STOPPED, run_process
 
 
-def started(run_dir: Path, verb: str = "train") -> int:
+def started(run_dir: Path) -> int:
     """Run a frozen pipeline to its end, where that can be done from here.
 
     Returns:
@@ -25,7 +25,8 @@ def started(run_dir: Path, verb: str = "train") -> int:
         print(f"on each of the {topology.nodes} hosts, HOST being one of them and the same for all:")
         print(f"  leyden node --rendezvous HOST:29400 {shown(run_dir)}", flush=True)
         return WAITING
-    code = run_process(run_dir, verb)
+    # as one to go on, at its first start, too: refused, it is not removed, and `leyden resume SWEEP` finds it
+    code = run_process(run_dir, "resume")
     if code in STOPPED:
         raise SystemExit(code)
     return code

@@ -4,7 +4,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -27,6 +27,7 @@ class Terminal:
         encoding = {"encoding": sys.stdout.encoding, "errors": "replace"}
         self._console = Console(file=os.fdopen(self._kept[_STDOUT], "w", closefd=False, **encoding))
         self._live: Live | None = None
+        self._gone = False
         # one line, or one picture, at a time: each is written relative to the one before
         self._lock = threading.Lock()
         read, write = os.pipe()
@@ -53,12 +54,17 @@ class Terminal:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """A terminal that is gone, as when a connection is lost, ends nothing."""
-        with self._lock, suppress(OSError):
-            yield
+        """A terminal that is gone, as when a connection is lost, ends nothing: nothing more is written to it."""
+        with self._lock:
+            try:
+                yield
+            except OSError:
+                self._gone = True
 
     def draw(self, picture: Any) -> None:
         """Show it at the end, in place of what was there. `picture`: whatever rich can render."""
+        if self._gone:
+            return
         with self._writing():
             self._console.size = self.size
             if self._live is None:
@@ -91,6 +97,9 @@ class Terminal:
     def _say_all(self, read: int) -> None:
         with open(read, "rb") as pipe:
             for line in _lines(pipe):
+                # what nobody can see is taken all the same: a full pipe would stop those who write
+                if self._gone:
+                    continue
                 with self._writing():
                     self._console.print(Text.from_ansi(line), soft_wrap=True)
 

@@ -45,7 +45,7 @@ def work(config: Config, run_dir: Path, rank: int, stop_request: StopRequest) ->
     """
     try:
         check_machines(config, run_dir)
-        worker = Worker(config, rank, stop_request)
+        worker = Worker(config, run_dir, rank, stop_request)
     except CannotStart:
         raise
     except (ValueError, OSError) as error:
@@ -56,11 +56,11 @@ def work(config: Config, run_dir: Path, rank: int, stop_request: StopRequest) ->
 class Worker:
     """One device, the partitions that lie at it, and the model that trains."""
 
-    def __init__(self, config: Config, rank: int, stop_request: StopRequest):
+    def __init__(self, config: Config, run_dir: Path, rank: int, stop_request: StopRequest):
         assert config.pipeline is not None
         self.rank = rank
         self.workers = config.topology.workers
-        self.folders = config.pipeline.folders
+        self.folders = config.pipeline.folders(run_dir)
         self.hops = config.pipeline.hops
         self.workers_here = config.topology.devices_per_node
         self.stop_request = stop_request
@@ -71,8 +71,8 @@ class Worker:
         self.carrier = Carrier(rank, self.workers)
         self.lost = "Connection closed: another worker is gone"
         """Why this worker goes no further, should it be for want of another."""
-        self.newest: Parcel | None = None
-        """What the last visit has made; the coordinator may not know of it yet."""
+        self.newest: int | None = None
+        """The parcel that the last visit has made; the coordinator may not know of it yet."""
         self.desk = Desk(coordinator_address(), self.carrier, self._told_to_end)
 
     def run(self) -> None:
@@ -160,10 +160,11 @@ class Worker:
 
     def _packed(self, state: RunState, order: Order, run_dir: Path) -> Label:
         """Have the model ready for its next visit. Returns what is known of it."""
-        self.newest = parcel = pack(state, order.trial, order.number)
+        parcel = pack(state, order.trial, order.number)
         if self._through_a_file(parcel):
             return replace(parcel.label, file=str(save(parcel, run_dir)))
         self.carrier.keep(parcel)
+        self.newest = parcel.label.number
         return parcel.label
 
     def _through_a_file(self, parcel: Parcel) -> bool:
@@ -186,12 +187,13 @@ class Worker:
 
     def _leave(self) -> None:
         assert self.desk.end is not None
-        numbers = self.desk.end["save"]
-        parcels = [parcel for number in numbers if (parcel := self.carrier.kept(number)) is not None]
-        if self.newest is not None and self.desk.end["why"] != DONE and self.newest.label.number not in numbers:
-            parcels.append(self.newest)
-        for parcel in parcels:
-            save(parcel, self.folders[parcel.label.trial])
+        numbers = self.carrier.numbers() if self.desk.end["save"] is None else list(self.desk.end["save"])
+        if self.newest is not None and self.desk.end["why"] != DONE and self.newest not in numbers:
+            numbers.append(self.newest)
+        for number in numbers:
+            parcel = self.carrier.kept(number)
+            if parcel is not None:
+                save(parcel, self.folders[parcel.label.trial])
         self.desk.finish()
         if self.desk.end["why"] == LOST:
             raise LostPeer(f"{self.lost}; the models that were here are saved")

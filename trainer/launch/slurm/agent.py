@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ...checkpoint_names import saved
-from ...config import load, trials_in
+from ...config import load
 from ...slurm_jobs import STOP_REQUESTED
-from ...summary import mark_failed, read_summary
+from ...summary import mark_failed
 from .. import start_here
 from ..attempt import Job
 from ..meeting import Rendezvous
@@ -34,20 +34,13 @@ def main(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
     job = replace(job, checkpoint=starting_point(job))
     try:
         if job.config.topology.nodes == 1:
-            code = start_here(job.config, run_dir, verb, job.checkpoint)
-        else:
-            code = take_part(job, _part)
-        return code or _failed_trials(run_dir)
+            return start_here(job.config, run_dir, verb, job.checkpoint)
+        return take_part(job, _part)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         if _node() == 0 and verb != "eval":
             mark_failed(run_dir, str(error), -1)
         return 2
-
-
-def _failed_trials(run_dir: Path) -> int:
-    """1 where a trial of a pipeline that came to its end has failed: Slurm, and whoever asks it, shall know."""
-    return int(_node() == 0 and any(read_summary(trial).get("status") == "failed" for trial in trials_in(run_dir)))
 
 
 def _part(job: Job, signals: Signals) -> int:
