@@ -1,6 +1,7 @@
 """What tests of the pipeline put in place of Leyden's own parts."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -81,4 +82,6 @@ class Speaks:
     """Says something at the end of each epoch, in its own way."""
 
     def on_epoch_end(self, state: Any) -> None:
-        print(f"half done\rword {state.config.seed} {state.epoch} [red]\x1b[2J", flush=True)
+        # in one piece: where Python's output is not buffered, print would write the end of the line by itself
+        sys.stdout.write(f"half done\rword {state.config.seed} {state.epoch} [red]\x1b[2J\n")
+        sys.stdout.flush()
