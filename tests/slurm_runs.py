@@ -1,8 +1,10 @@
 """Runs on a cluster of Slurm's: submitted, held in their middle, compared with those that nobody disturbed."""
 
 import json
+import sys
 from pathlib import Path
 
+import pytest
 from runs import TINY, Freeze, rows, summary, wait_until, weights
 
 from leyden.trainer import cli
@@ -13,6 +15,16 @@ STEPS_AN_EPOCH = 18
 HELD = ["+callbacks.holds._target_=slurm_examples.Holds"]
 ONE_NODE = ["topology=slurm", "topology.device.kind=cpu"]
 TWO_NODES = [*ONE_NODE, "topology.nodes=2", "strategy=ddp"]
+
+
+def submitting_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Makes it the current folder, from which Slurm's jobs import slurm_examples."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    # a worker alone on its node would compute with more threads than one of two, and sum in another order
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return folder
 
 
 def submitted(here: Path, *overrides: str) -> tuple[Path, str]:

@@ -20,6 +20,7 @@ from slurm_runs import (
     job_of,
     log,
     submitted,
+    submitting_from,
     unbroken,
 )
 
@@ -36,13 +37,7 @@ pytestmark = [
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, from which Slurm's jobs import slurm_examples."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
-    # a worker alone on its node would compute with more threads than one of two, and sum in another order
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return tmp_path
+    return submitting_from(tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -1,19 +1,17 @@
 """Pipelines through a real Slurm of two nodes: one job trains all trials of a sweep, whatever happens to it."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from runs import Freeze, states, summary, wait_until, weights
 from slurm_cluster import SlurmCluster, available
-from slurm_runs import HELD, QUICK, job_of, log
+from slurm_runs import HELD, QUICK, job_of, log, submitting_from
 
 from leyden.trainer import cli
 from leyden.trainer.launch import start
 
-HERE = Path(__file__).parent
 PIPELINE = ["-m", "hydra/launcher=pipeline", "hydra.launcher.scheduler=ring", "hydra.sweep.dir=mine"]
 TWO_NODES = ["topology=slurm", "topology.device.kind=cpu", "topology.nodes=2"]
 RATES = ("0.1", "0.03", "0.01", "0.003")
@@ -27,12 +25,7 @@ pytestmark = [
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, from which Slurm's jobs import slurm_examples; everybody computes with one thread."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setenv("PYTHONPATH", str(HERE))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    return tmp_path
+    return submitting_from(tmp_path, monkeypatch)
 
 
 def held(sweep: Path) -> set[str]:

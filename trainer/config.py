@@ -1,6 +1,5 @@
 """The schema of a run's config, and reading the frozen one. No torch: a config error must cost no second."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -9,6 +8,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
 from .hardware import Device, Fabric, Host, Links, Slurm
+from .run_folder import absolute
 from .strict import Count, Strict
 
 Limit = Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0.0, le=1.0)]
@@ -210,7 +210,7 @@ def trials_in(run_dir: Path) -> list[Path]:
 
 
 def _folders(run_dir: Path, trials: Sequence[str]) -> list[Path]:
-    return [Path(os.path.abspath(run_dir / trial)) for trial in trials]
+    return [absolute(run_dir / trial) for trial in trials]
 
 
 def _read(file: Path) -> Any:

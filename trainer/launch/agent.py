@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 
 from ..checkpoint_names import saved
-from ..config import Config, trials_in
+from ..config import Config
 from ..pipeline.attempt import PipelineAttempt
 from ..signals import give_back
 from ..summary import last_good_checkpoint, mark_failed, mark_refused, read_summary
@@ -48,7 +48,7 @@ def lead(job: Job, signals: Signals, crew: Crew) -> int:
         ended = crew.gathered(attempt_of(job.config)(job, number, place, store, crew, signals).run())
         failure = _failure(job, ended)
         if failure is None:
-            code = EXIT_CODES.get(_status(job), 0) or _failed_trials(job.run_dir)
+            code = EXIT_CODES.get(_status(job), 0) or _failed_trials(job)
             crew.conclude(code)
             return code
         if failure.refused:
@@ -98,9 +98,10 @@ def _failure(job: Job, ended: Ended) -> Failure | None:
     return Failure("", -1, "the workers ended before the training did")
 
 
-def _failed_trials(run_dir: Path) -> int:
+def _failed_trials(job: Job) -> int:
     """1 where a trial of a pipeline that came to its end has failed."""
-    return int(any(read_summary(trial).get("status") == "failed" for trial in trials_in(run_dir)))
+    trials = [] if job.config.pipeline is None else job.config.pipeline.folders(job.run_dir)
+    return int(any(read_summary(trial).get("status") == "failed" for trial in trials))
 
 
 def _status(job: Job) -> str:

@@ -44,8 +44,7 @@ class PipelineAttempt(Attempt):
         from .coordinator import Coordinator
 
         assert isinstance(self.store, AgentStore)
-        again = self.job.verb == "resume"
-        self._coordinator = Coordinator(self.job.config, self.job.run_dir, self.store.host, again, self._terminal)
+        self._coordinator = Coordinator(self.job.config, self.job.run_dir, self.store.host, self._terminal)
         self._coordinator.start()
         publish(self.store, self.store.host, self._coordinator.port)
         self.grace_s = LEAVE_S

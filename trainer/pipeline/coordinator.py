@@ -31,17 +31,15 @@ class Coordinator:
     Args:
         run_dir: the pipeline's own folder.
         host: the address to listen on.
-        again: the trials go on from their checkpoints.
         terminal: where a table can be shown.
     """
 
-    def __init__(self, config: Config, run_dir: Path, host: str, again: bool, terminal: Terminal | None = None):
+    def __init__(self, config: Config, run_dir: Path, host: str, terminal: Terminal | None = None):
         assert config.pipeline is not None
         self._settings = config.pipeline
         self._run_dir = run_dir
         self._workers = config.topology.workers
         self._listening = listening_socket(host)
-        self._again = again
         self._terminal = terminal
         self._arriving: list[Line] = []
         self._seats: dict[int, Seat] = {}
@@ -68,7 +66,7 @@ class Coordinator:
         folders = self._settings.folders(self._run_dir)
         every = [Trial(number, folder, load(folder)) for number, folder in enumerate(folders)]
         self._epochs = [trial.config.trainer.max_epochs for trial in every]
-        self._trials = {trial.number: trial for trial in every if not (self._again and trial.done)}
+        self._trials = {trial.number: trial for trial in every if not trial.done}
         for trial in self._trials.values():
             self._presence.enter_context(leading(trial.folder))
         self._thread.start()
@@ -110,9 +108,8 @@ class Coordinator:
         import torch.utils.tensorboard  # noqa: F401
 
         course = Course(
-            self._settings, self._run_dir, self._trials, self._epochs, self._seats, self._workers, self._again,
-            self._terminal,
-        )  # fmt: skip
+            self._settings, self._run_dir, self._trials, self._epochs, self._seats, self._workers, self._terminal
+        )
         write_summary(self._run_dir, {**read_summary(self._run_dir), "status": "running"})
         return course
 

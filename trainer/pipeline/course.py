@@ -33,7 +33,6 @@ class Course:
         trials: those that are to be trained, by their numbers.
         epochs: of every trial, of those that are done already, too.
         seats: the workers; all are there before the first visit.
-        again: the trials go on from their checkpoints.
         terminal: where a table can be shown.
     """
 
@@ -45,7 +44,6 @@ class Course:
         epochs: Sequence[int],
         seats: Mapping[int, Seat],
         workers: int,
-        again: bool,
         terminal: Terminal | None = None,
     ):
         self._trials = trials
@@ -61,8 +59,7 @@ class Course:
         """Trials that are to be ended, and why; None: they are trained."""
         partitions = next(iter(trials.values())).config.dataset.partitions if trials else 1
         self._board = Board({number: epochs[number] for number in trials}, [p % workers for p in range(partitions)])
-        if again:
-            self._place(epochs)
+        self._place(epochs)
         self.table = LiveTable(trials, self._board, workers, settings.metric, terminal)
         self._selection = Selection(settings, run_dir, epochs)
         self._retire(list(self._selection.resumed()))
