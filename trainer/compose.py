@@ -1,7 +1,7 @@
 """YAML and overrides to one plain config. Hydra composes; what it says of a mistake is put into our words."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from importlib import resources
@@ -135,6 +135,8 @@ class Composer:
             search_path.prepend("command-line", f"file://{self.config_dir}", SearchPathQuery("main", None))
         self.loader = Loader(search_path)
         self.hydra = Hydra("leyden", self.loader)
+        self.swept: Sequence[str] = ()
+        """Keys that the sweep varies whose trials are composed."""
 
     @property
     def python_path(self) -> list[str]:
@@ -163,7 +165,7 @@ class Composer:
     def judged(self, composed: DictConfig, overrides: Sequence[str], context: str = "") -> Run:
         """The run of a composition, if nothing is wrong with its values. `context` names it in the error."""
         try:
-            values = frozen(without_hydra(composed), composed.hydra.runtime.choices, self.python_path)
+            values = self.frozen(composed)
             config = validated(values)
             check_values(config)
         except ConfigError as error:
@@ -199,7 +201,11 @@ class Composer:
     def frozen_in(self, run: Run, folder: Path) -> dict[str, Any]:
         """The run's plain values, now that `hydra:runtime.output_dir` is known."""
         set_output_dir(run.composed, folder)
-        return frozen(without_hydra(run.composed), run.composed.hydra.runtime.choices, self.python_path)
+        return self.frozen(run.composed)
+
+    def frozen(self, composed: DictConfig) -> dict[str, Any]:
+        """The plain values of a composition, Hydra's own node left out."""
+        return frozen(without_hydra(composed), composed.hydra, self.python_path, self.swept)
 
     def write_dot_hydra(self, run: Run, folder: Path) -> None:
         """config.yaml, hydra.yaml and overrides.yaml where users of Hydra look for them."""
@@ -252,19 +258,28 @@ def plain(composed: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in resolved.items()}
 
 
-def frozen(composed: DictConfig, choices: Mapping[str, Any], python_path: Sequence[str]) -> dict[str, Any]:
+def frozen(
+    composed: DictConfig, hydra: DictConfig, python_path: Sequence[str], swept: Sequence[str] = ()
+) -> dict[str, Any]:
     """The plain values of a run, from its composition without Hydra's own node.
 
     Args:
         composed: the user's keys.
-        choices: the file that each group takes.
+        hydra: Hydra's own node.
         python_path: folders for the user's own classes.
+        swept: keys that the run's sweep varies.
     """
     values = plain(composed)
+    choices = hydra.runtime.choices
     for group in ("optimizer", "schedule"):
         # train.yaml has keys for these that mean nothing where the group was chosen null.
         if choices.get(group) is None and "_target_" not in (values.get(group) or {}):
             values[group] = None
+    values["composition"] = {
+        "choices": {g: choice for g, choice in choices.items() if not g.startswith("hydra/")},
+        "overrides": [str(override) for override in hydra.overrides.task],
+        "swept": list(swept),
+    }
     given = values.get("python_path", [])
     if isinstance(given, list):
         values["python_path"] = list(dict.fromkeys([*given, *python_path]))

@@ -110,6 +110,17 @@ class Pipeline(Strict):
         return _folders(run_dir, self.trials)
 
 
+class Composition(Strict):
+    """What was chosen when the run was composed: by it tables of several runs tell them apart."""
+
+    choices: dict[str, str | None] = Field(default_factory=dict)
+    """The file that each config group takes."""
+    overrides: list[str] = Field(default_factory=list)
+    """As they were typed, those that a sweep adds included."""
+    swept: list[str] = Field(default_factory=list)
+    """Keys and groups that the run's sweep varies."""
+
+
 class Trainer(Strict):
     """Keys and meanings are those of Lightning's Trainer; `hang_timeout` is our own."""
 
@@ -154,6 +165,8 @@ class Config(Strict):
     trainer: Trainer
     python_path: list[str] = Field(default_factory=list)
     """Folders appended to sys.path in every worker: where the command was given, and --config-dir."""
+    composition: Composition = Composition()
+    """Written when the config is frozen; runs that were frozen before there was this key do not have it."""
     doctor: Doctor | None = None
     """None: the run trains."""
     pipeline: Pipeline | None = None

@@ -254,7 +254,9 @@ class ImageData(LightningDataModule):
                 f"dataset.partitions={self.settings.partitions} is more than the {len(self.train_set)} training samples"
             )
         self.bad_samples: dict[str, None] = {}
+        self.class_names: Sequence[str] | None = getattr(whole, "class_names", None)
         self._prepare = scale_and_normalize(whole)
+        self._mean, self._std = channel_statistics(whole)
         self.channels_last = config.trainer.channels_last
 
     @property
@@ -410,6 +412,11 @@ class ImageData(LightningDataModule):
                 self.bad_samples[problem] = None
                 self._refuse_too_many(problem)
 
+    def pixels(self, images: Tensor) -> Tensor:
+        """Images as the network gets them, (batch, channels, height, width), back to uint8 on the CPU."""
+        values = images.detach().float().cpu().mul(self._std).add(self._mean)
+        return values.mul(255.0).round().clamp(0.0, 255.0).to(torch.uint8)
+
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Scales, normalizes and lays out images where they are computed: a byte a value crosses the bus, not four."""
         images, labels = batch
@@ -421,9 +428,7 @@ class ImageData(LightningDataModule):
 
 def scale_and_normalize(dataset: Dataset) -> Callable[[Tensor], Tensor]:
     """uint8 images (batch, channels, height, width) to float, normalized if the set says its mean and std."""
-    channels = dataset.image_shape[0]
-    mean = torch.tensor(getattr(dataset, "mean", [0.0] * channels)).view(1, -1, 1, 1)
-    std = torch.tensor(getattr(dataset, "std", [1.0] * channels)).view(1, -1, 1, 1)
+    mean, std = channel_statistics(dataset)
 
     def prepare(images: Tensor) -> Tensor:
         nonlocal mean, std
@@ -434,3 +439,11 @@ def scale_and_normalize(dataset: Dataset) -> Callable[[Tensor], Tensor]:
         return images.float().div_(255.0).sub_(mean).div_(std)
 
     return prepare
+
+
+def channel_statistics(dataset: Dataset) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation of values from 0 to 1, each (1, channels, 1, 1); 0 and 1 where the set has none."""
+    channels = dataset.image_shape[0]
+    mean = torch.tensor(getattr(dataset, "mean", [0.0] * channels)).view(1, -1, 1, 1)
+    std = torch.tensor(getattr(dataset, "std", [1.0] * channels)).view(1, -1, 1, 1)
+    return mean, std

@@ -1,6 +1,6 @@
 """The one evaluation loop, and running one of the task's steps."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
@@ -40,13 +40,18 @@ def evaluate(
         state.hooks(f"on_{stage}_epoch_start")
         batches = limited(limit, state.data.evaluation_steps(split), state.config)
         transfer, taken = batch_transfer(state), positional(getattr(state.task, f"{stage}_step"))
+        observers = _observers(state) if weights is None else []
         seen = 0
         for index, (batch, samples) in zip(range(batches), state.data.evaluation_batches(split), strict=False):
             state.log.samples = samples
             pulse.at(EVALUATION, state.step)
             seen += samples
+            batch = transfer(batch)
             with nullcontext() if samples else untouched_metrics(state):
-                _evaluation_step(state, stage, taken, transfer(batch), index)
+                output = _evaluation_step(state, stage, taken, batch, index)
+            if samples:
+                for observe in observers:
+                    observe(state, split, index, output, batch)
         state.log.samples = seen  # what a hook logs now stands for all of them
         state.hooks(f"on_{stage}_epoch_end")
         pulse.at(MEETING, state.step)
@@ -82,10 +87,16 @@ def _evaluating(
         state.log = training_log
 
 
-def _evaluation_step(state: RunState, stage: str, taken: int, batch: Any, index: int) -> None:
+def _observers(state: RunState) -> list[Callable[..., None]]:
+    """Callbacks that look at what the task's step returns."""
+    return [c.on_evaluation_batch for c in state.callbacks.values() if hasattr(c, "on_evaluation_batch")]
+
+
+def _evaluation_step(state: RunState, stage: str, taken: int, batch: Any, index: int) -> Any:
     state.hooks(f"on_{stage}_batch_start", batch, index)
     output = run_step(state, f"{stage}_step", *(batch, index)[:taken])
     state.hooks(f"on_{stage}_batch_end", output, batch, index)
+    return output
 
 
 def run_step(state: RunState, step: str, *arguments: Any) -> Any:

@@ -3,8 +3,20 @@
 import logging
 import sys
 from pathlib import Path
+from typing import TextIO
 
 log = logging.getLogger("leyden")
+
+
+class _StandardOutput(logging.StreamHandler[TextIO]):
+    """Handler that writes to the sys.stdout of the moment: a progress bar replaces it and puts lines above itself."""
+
+    def __init__(self) -> None:
+        logging.Handler.__init__(self)
+
+    @property
+    def stream(self) -> TextIO:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return sys.stdout
 
 
 def open_log(run_dir: Path, rank: int, workers: int, quiet: bool = False) -> None:
@@ -16,7 +28,7 @@ def open_log(run_dir: Path, rank: int, workers: int, quiet: bool = False) -> Non
     who = f" [rank {rank}]" if workers > 1 else ""
     file = logging.FileHandler(run_dir / "run.log")
     file.setFormatter(logging.Formatter(f"%(asctime)s{who} %(levelname)s %(message)s"))
-    terminal = logging.StreamHandler(sys.stdout)
+    terminal = _StandardOutput()
     terminal.setFormatter(logging.Formatter("%(message)s" if rank == 0 else f"rank {rank}: %(message)s"))
     terminal.setLevel(logging.INFO if rank == 0 and not quiet else logging.WARNING)
     close_log()

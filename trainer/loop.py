@@ -70,6 +70,7 @@ class Epoch:
         self.first_loss_step = state.step + 1
         self.logged_times = copy(state.times)
         self.step_end = [progress.look, *(c.on_step_end for c in state.callbacks.values() if hasattr(c, "on_step_end"))]
+        self.on_batch = [c.on_train_batch for c in state.callbacks.values() if hasattr(c, "on_train_batch")]
         self.takes_batch_idx = positional(state.task.training_step) > 1
         self.transfer = batch_transfer(state)
         self.batch_idx = state.step_in_epoch * self.trainer.accumulate_grad_batches
@@ -222,6 +223,8 @@ class Epoch:
     def _gradients(self, batch: Any, part: Part) -> None:
         state = self.state
         index = self.batch_idx
+        for hook in self.on_batch:
+            hook(state, batch)
         state.hooks("on_train_batch_start", batch, index)
         if part.samples == 0:
             with untouched_metrics(state):

@@ -8,6 +8,7 @@ from time import monotonic, time
 from typing import Any
 
 from .state import RunState
+from .timing import Pace
 
 FILE = "progress.json"
 _EVERY_S = 5.0
@@ -22,27 +23,22 @@ class ProgressFile:
     def __init__(self, state: RunState):
         first = state.fabric.is_global_zero and not state.config.trainer.fast_dev_run
         self._due = 0.0 if first else math.inf
-        self._began, self._first_step = monotonic(), state.step
-        self._last, self._last_step = self._began, state.step
+        self._pace = Pace(state.step, state.config.batch_size)
 
     def look(self, state: RunState) -> None:
         """After every step."""
         now = monotonic()
         if now >= self._due:
             self._due = now + _EVERY_S
-            self._write(state, now)
+            self._write(state)
 
-    def _write(self, state: RunState, now: float) -> None:
-        steps, seconds = state.step - self._last_step, now - self._last
-        all_steps, all_seconds = state.step - self._first_step, now - self._began
-        self._last, self._last_step = now, state.step
+    def _write(self, state: RunState) -> None:
         total = state.total_steps
         content: dict[str, Any] = {
             "step": state.step,
             "total_steps": total,
             "epoch": state.epoch,
-            "samples_per_second": steps * state.config.batch_size / seconds if seconds else None,
-            "seconds_left": (total - state.step) * all_seconds / all_steps if all_steps else None,
+            **self._pace.lap(state.step, total)._asdict(),
             "time": time(),
         }
         _replace(state.run_dir / FILE, json.dumps(content))

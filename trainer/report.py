@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from . import checkpoint
+from .hyperparameters import hyperparameters, title, varied
 from .log import log
 from .origin import shown
 from .state import RunState
@@ -101,22 +102,20 @@ def _totals(sent: dict[str, float]) -> dict[str, float]:
 
 
 def _log_hyperparameters(state: RunState) -> None:
-    flat = _flat(state.config.model_dump(by_alias=True, mode="json"))
-    final = {name: value for name, value in state.metrics.items() if name.split("/")[0] in ("val", "test", "train")}
+    config = state.config
+    name, parameters, differ = title(config, state.run_dir), hyperparameters(config), varied(config)
     for logger in state.fabric.loggers:
         if hasattr(logger, "log_final"):
-            logger.log_final(flat, final)  # pyright: ignore[reportAttributeAccessIssue]
+            logger.log_final(name, parameters, differ, _columns(state))  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in values.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, dict):
-            result.update(_flat(value, f"{name}."))
-        elif name != "python_path":
-            result[name] = value if isinstance(value, (int, float, str, bool)) else str(value)
-    return result
+def _columns(state: RunState) -> list[str]:
+    """Metrics by which runs are compared: what the best checkpoints are kept by, then validation, test, training."""
+    checkpoints = state.config.callbacks.get("checkpoint")
+    monitor = checkpoints.arguments.get("monitor") if checkpoints is not None else None
+    phases = ("val", "test", "train")
+    names = [name for phase in phases for name in sorted(state.metrics) if name.split("/")[0] == phase]
+    return sorted(names, key=lambda name: name != monitor)
 
 
 def print_end(state: RunState) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from lightning.fabric import Fabric
 from lightning.pytorch import LightningModule
+from PIL.Image import Image
 from torch.optim import Optimizer
 
 from .config import Config
@@ -136,6 +137,12 @@ class RunState:
             if hasattr(logger, "log_histogram"):
                 for name, counts in histograms.items():
                     logger.log_histogram(name, counts, self.step)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def report_image(self, name: str, image: Image) -> None:
+        """Hand a picture to those loggers that can show it."""
+        for logger in self.fabric.loggers:
+            if hasattr(logger, "log_image"):
+                logger.log_image(name, image, self.step)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def limited(limit: int | float, available: int, config: Config) -> int:

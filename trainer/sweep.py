@@ -21,7 +21,7 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
-from .compose import Composer, Run, frozen, set_output_dir
+from .compose import Composer, Run, frozen, parsed_overrides, set_output_dir
 from .config import Config, load
 from .errors import ConfigError, refuse
 from .origin import shown
@@ -42,12 +42,13 @@ class RunTrial:
     """The task function that Hydra's launchers call: freezes one trial and runs it in a process of its own."""
 
     python_path: list[str]
+    swept: list[str]
 
     def __call__(self, config: DictConfig) -> tuple[int, float]:
         """Exit code, or QUEUED, and metric."""
         hydra = HydraConfig.get()
         folder = Path(hydra.runtime.output_dir)
-        values = frozen(config, hydra.runtime.choices, self.python_path)
+        values = frozen(config, hydra, self.python_path, self.swept)
         print(f"\ntrial {hydra.job.num}: {' '.join(hydra.overrides.task)}\nrun folder: {shown(folder)}", flush=True)
         freeze(folder, values)
         if load(folder).launcher == "slurm":
@@ -102,6 +103,7 @@ class Sweep:
         self._overrides = list(overrides)
         self._master = composer.composed([*_QUIET, *overrides], RunMode.MULTIRUN)
         OmegaConf.set_readonly(self._master.hydra, False)
+        composer.swept = _swept(self._master)
         if chooses(self._master):
             suit(self._master, composer.origin(overrides))
         # Sweepers write into their folder before they know their trials; it gets its place when all are judged.
@@ -144,7 +146,7 @@ class Sweep:
 
     def _sweep(self) -> None:
         context = HydraContext(config_loader=self._composer.loader, callbacks=Callbacks(self._master))
-        task = RunTrial(self._composer.python_path)
+        task = RunTrial(self._composer.python_path, list(self._composer.swept))
         with _launchers_wrapped(self):
             self._sweeper = Plugins.instance().instantiate_sweeper(
                 config=self._master, hydra_context=context, task_function=task
@@ -318,6 +320,13 @@ class Sweep:
         result = refused(self.trials[-1])
         answer(self._sweeper, result, self.trials[-1])
         return result
+
+
+def _swept(master: DictConfig) -> list[str]:
+    """Keys with several values, in the sweep's overrides and among the parameters of its sweeper."""
+    typed = parsed_overrides([str(override) for override in master.hydra.overrides.task])
+    keys = [override.key_or_group for override in typed if override.is_sweep_override()]
+    return list(dict.fromkeys([*keys, *map(str, OmegaConf.select(master, "hydra.sweeper.params") or ())]))
 
 
 def _called(number: int, overrides: Sequence[str]) -> str:

@@ -49,19 +49,21 @@ class Classification(LightningModule):
         self.log("train/acc", correct(scores, labels), on_step=False, on_epoch=True)
         return loss
 
-    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        self._evaluate("val", batch)
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        return self._evaluate("val", batch)
 
-    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
-        self._evaluate("test", batch)
+    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        return self._evaluate("test", batch)
 
-    def _evaluate(self, split: str, batch: tuple[Tensor, Tensor]) -> None:
+    def _evaluate(self, split: str, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """Returns the scores (batch, classes), for callbacks."""
         images, labels = batch
         scores = self.model(images)
         self.log(f"{split}/loss", F.cross_entropy(scores, labels), batch_size=len(labels))
         self.log(f"{split}/acc", correct(scores, labels), prog_bar=True, batch_size=len(labels))
         if self.classes > 5:
             self.log(f"{split}/acc5", correct_among(scores, labels, 5), batch_size=len(labels))
+        return scores
 
 
 def correct(scores: Tensor, labels: Tensor) -> Tensor:

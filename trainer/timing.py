@@ -1,11 +1,49 @@
-"""Where the time of each step went. The parts sum to the whole: `other` is what no part claims."""
+"""Where the time of each step went, and how fast a training is."""
 
 from dataclasses import dataclass
+from time import monotonic
+from typing import NamedTuple
+
+
+class Lap(NamedTuple):
+    """Speed over some steps."""
+
+    samples_per_second: float | None
+    """Since the lap before; None where no step has been made."""
+    seconds_left: float | None
+    """To the end of the training, at the mean speed since its beginning or resumption."""
+
+
+class Pace:
+    """Speed of a training, from its step count alone.
+
+    Args:
+        step: optimizer steps done.
+        batch_size: samples of a step, over all workers.
+    """
+
+    def __init__(self, step: int, batch_size: int):
+        self._batch_size = batch_size
+        self._first = self._last = (monotonic(), step)
+
+    def lap(self, step: int, total_steps: int) -> Lap:
+        """The speed since the last call."""
+        now = monotonic()
+        (began, first_step), (before, last_step) = self._first, self._last
+        self._last = (now, step)
+        steps, all_steps = step - last_step, step - first_step
+        return Lap(
+            steps * self._batch_size / (now - before) if steps else None,
+            (total_steps - step) * (now - began) / all_steps if all_steps else None,
+        )
 
 
 @dataclass
 class StepTimes:
-    """Seconds since the training (or its resumption) began, inside steps."""
+    """Seconds since the training (or its resumption) began, inside steps.
+
+    The parts sum to the whole: `other` is what no part claims.
+    """
 
     data: float = 0.0
     compute: float = 0.0

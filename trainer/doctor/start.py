@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..checks import check_values
-from ..compose import Composer, frozen, parsed_overrides, set_output_dir, without_hydra
+from ..compose import Composer, parsed_overrides, set_output_dir
 from ..config import Config
 from ..errors import ConfigError, refuse
 from ..run_folder import Claim, absolute, claim, freeze
@@ -43,7 +43,7 @@ def frozen_examination(composer: Composer, overrides: Sequence[str], write: str 
 
 
 def _values(composer: Composer, composed: Any, file: Path | None) -> dict[str, Any]:
-    values = frozen(without_hydra(composed), composed.hydra.runtime.choices, composer.python_path)
+    values = composer.frozen(composed)
     topology = values["topology"]
     # nothing is trained; the batch must only suit the number of workers
     batch_size = topology["nodes"] * topology["devices_per_node"]

@@ -5,7 +5,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from lightning.fabric.loggers import TensorBoardLogger
+from PIL.Image import Image
 
 from ..whole_file import whole_file
 
@@ -37,12 +39,17 @@ class TensorBoard(TensorBoardLogger):
             bucket_counts=[counts[v] for v in values], global_step=step,
         )  # fmt: skip
 
-    def log_final(self, parameters: dict[str, Any], metrics: dict[str, float]) -> None:
-        """One row in TensorBoard's HPARAMS tab."""
-        from torch.utils.tensorboard.summary import hparams
+    def log_image(self, name: str, image: Image, step: int) -> None:
+        """A picture."""
+        self.experiment.add_image(name, np.asarray(image.convert("RGB")), step, dataformats="HWC")
+        self.experiment.flush()
 
-        for summary in hparams(parameters, metrics):
-            self.experiment._get_file_writer().add_summary(summary)
+    def log_final(self, name: str, parameters: dict[str, Any], varied: list[str], metrics: list[str]) -> None:
+        """One row in TensorBoard's HPARAMS tab."""
+        from .hparams import records
+
+        for record in records(name, parameters, varied, metrics):
+            self.experiment._get_file_writer().add_summary(record)
 
     def cut_after(self, step: int) -> None:
         """Remove what was written after a step from every event file: training is about to do it again."""

@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from pydantic import ValidationError
 
 from ..checks import check_values
-from ..compose import Composer, frozen, without_hydra
+from ..compose import Composer
 from ..config import Config, Pipeline
 from ..errors import Problem, listed, raise_all, refuse
 from ..signatures import is_a
@@ -91,7 +91,7 @@ class Plan:
         Raises:
             ConfigError: its topology cannot run here.
         """
-        values = frozen(without_hydra(composed), composed.hydra.runtime.choices, self._composer.python_path)
+        values = self._composer.frozen(composed)
         workers = values["topology"]["nodes"] * values["topology"]["devices_per_node"]
         # nothing is trained by it; strategy and batch must only suit the number of workers
         ddp = self._composer.loader.load_configuration("train", ["strategy=ddp"], composed.hydra.mode)

@@ -1,11 +1,15 @@
 """Loggers of models that train in turns at several workers: what is logged travels, and is written in one place."""
 
 from argparse import Namespace
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from lightning.fabric.loggers import Logger
+from PIL.Image import Image
+from PIL.Image import open as open_image
 
 from ..assemble import make_loggers
 from ..config import Config
@@ -36,8 +40,13 @@ class Relay(Logger):
     def log_histogram(self, name: str, counts: Mapping[int, int], step: int) -> None:
         self.entries.append(["log_histogram", name, sorted(counts.items()), step])
 
-    def log_final(self, parameters: dict[str, Any], metrics: dict[str, float]) -> None:
-        self.entries.append(["log_final", parameters, metrics])
+    def log_image(self, name: str, image: Image, step: int) -> None:
+        file = BytesIO()
+        image.save(file, "PNG")
+        self.entries.append(["log_image", name, b64encode(file.getvalue()).decode(), step])
+
+    def log_final(self, name: str, parameters: dict[str, Any], varied: list[str], metrics: list[str]) -> None:
+        self.entries.append(["log_final", name, parameters, varied, metrics])
 
     def taken(self) -> list[list[Any]]:
         """The entries since the last call."""
@@ -61,6 +70,8 @@ class TrialLoggers:
         for method, *arguments in entries:
             if method == "log_histogram":
                 arguments[1] = dict(arguments[1])
+            elif method == "log_image":
+                arguments[1] = open_image(BytesIO(b64decode(arguments[1])), formats=["PNG"])
             for logger in self._loggers:
                 if hasattr(logger, method):
                     getattr(logger, method)(*arguments)

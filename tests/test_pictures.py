@@ -1,0 +1,92 @@
+"""Pictures in TensorBoard: the first training images, and the confusion matrix of the last evaluation."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from pool import Pool
+from runs import TINY, Freeze
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from leyden.trainer.callbacks import confusion_matrix
+from leyden.trainer.callbacks.confusion_matrix import picture
+from leyden.trainer.callbacks.train_images import grid
+from leyden.trainer.launch import start
+
+QUICK = [*TINY, "augment=none", "trainer.max_epochs=1", "trainer.enable_progress_bar=false"]
+
+
+def pictures(run_dir: Path) -> dict[str, list[np.ndarray]]:
+    events = EventAccumulator(str(run_dir))
+    events.Reload()
+    return {
+        tag: [np.asarray(Image.open(io.BytesIO(event.encoded_image_string))) for event in events.Images(tag)]
+        for tag in events.Tags()["images"]
+    }
+
+
+def test_first_training_images(freeze: Freeze) -> None:
+    """Also from batches that are smaller than the picture, and once, though the run is resumed."""
+    run_dir = freeze("run", *QUICK, "batch_size=6", "trainer.max_steps=9")
+    assert start(run_dir) == 0
+    assert start(run_dir, "resume") == 0
+    (shown,) = pictures(run_dir)["images/train"]
+    tiles = [
+        shown[row : row + 112, column : column + 112] for row in range(0, 456, 114) for column in range(0, 456, 114)
+    ]
+    first = next(iter(_training_batches(run_dir)))
+    assert len(tiles) == 16
+    for tile, image in zip(tiles, first, strict=False):
+        assert np.array_equal(tile[7::14, 7::14, 0], image), "not the pixels that the network sees"
+
+
+def _training_batches(run_dir: Path) -> list[np.ndarray]:
+    """Of the run's first batch, uint8 (samples, height, width), read as a training would read it."""
+    from leyden.trainer.config import load
+    from leyden.trainer.data import ImageData
+
+    data = ImageData(load(run_dir), (0, 1))
+    part = next(iter(data.train_parts(0)))
+    return [part.batch[0].numpy()[:, 0]]
+
+
+def test_confusion_matrix_counts_every_sample_once(
+    freeze: Freeze, pools: Callable[[int], Pool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One worker and two, whose shares are uneven, see the same matrix; its diagonal is the accuracy."""
+    one, two = freeze("one", *QUICK), freeze("two", *QUICK, "topology.devices_per_node=2", "strategy=ddp")
+    counted: dict[int, torch.Tensor] = {}
+
+    def kept(counts: torch.Tensor, names: object = None) -> Image.Image:
+        counted[len(counted)] = counts
+        return picture(counts)
+
+    monkeypatch.setattr(confusion_matrix, "picture", kept)
+    assert start(one) == 0
+    pools(2).run(two)
+    test, val = counted[0], counted[1]
+    assert int(test.sum()) == 360
+    assert int(val.sum()) == 287
+    alone, shared = pictures(one), pictures(two)
+    assert alone.keys() == shared.keys() == {"images/train", "confusion/test", "confusion/val"}
+    for split in ("test", "val"):
+        assert np.array_equal(alone[f"confusion/{split}"][-1], shared[f"confusion/{split}"][-1])
+
+
+def test_grid_of_one_and_three_channels() -> None:
+    grey, colour = torch.zeros(5, 1, 8, 8, dtype=torch.uint8), torch.zeros(2, 3, 200, 100, dtype=torch.uint8)
+    assert grid(grey).size == (3 * 114, 2 * 114)
+    assert grid(colour).size == (2 * 102, 202)
+
+
+@pytest.mark.parametrize("classes", [2, 41, 1000])
+def test_matrix_of_any_size(classes: int) -> None:
+    counts = torch.eye(classes, dtype=torch.int64) * 3
+    shown = np.asarray(picture(counts, [f"class number {n}" for n in range(classes)]))
+    cell = max(1, 800 // classes)
+    assert tuple(shown[90 + cell // 2 + (cell > 20) * 12, 90 + cell // 8]) == (8, 48, 107)
+    assert tuple(shown[90, 90 + classes * cell - 1]) == (255, 255, 255)
