@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from runs import TINY, Freeze
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tensorboard.plugins.hparams import api_pb2, metadata
+from tensorboard.plugins.hparams import metadata
 
 from leyden.trainer import cli
 from leyden.trainer.config import load
@@ -15,7 +15,7 @@ from leyden.trainer.hyperparameters import hyperparameters, title, varied
 QUICK = [*TINY, "trainer.max_epochs=1", "trainer.enable_progress_bar=false"]
 
 
-def recorded(run_dir: Path) -> tuple[api_pb2.Experiment, Any]:
+def recorded(run_dir: Path) -> tuple[Any, Any]:
     """Experiment and start of a run, from its event file."""
     events = EventAccumulator(str(run_dir))
     events.Reload()

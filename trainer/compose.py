@@ -258,14 +258,12 @@ def plain(composed: DictConfig) -> dict[str, Any]:
     return {str(key): value for key, value in resolved.items()}
 
 
-def frozen(
-    composed: DictConfig, hydra: DictConfig, python_path: Sequence[str], swept: Sequence[str] = ()
-) -> dict[str, Any]:
+def frozen(composed: DictConfig, hydra: Any, python_path: Sequence[str], swept: Sequence[str] = ()) -> dict[str, Any]:
     """The plain values of a run, from its composition without Hydra's own node.
 
     Args:
         composed: the user's keys.
-        hydra: Hydra's own node.
+        hydra: Hydra's own node (a HydraConf, or the same as a DictConfig).
         python_path: folders for the user's own classes.
         swept: keys that the run's sweep varies.
     """

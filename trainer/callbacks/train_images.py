@@ -48,7 +48,7 @@ class TrainImages:
 
 
 def _images_of(batch: Any) -> Tensor | None:
-    first = batch[0] if isinstance(batch, list | tuple) and batch else batch
+    first: Any = batch[0] if isinstance(batch, list | tuple) and batch else batch
     shown = isinstance(first, Tensor) and first.ndim == 4 and first.shape[1] in (1, 3)
     return first if shown else None
 

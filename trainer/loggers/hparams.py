@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false, reportInvalidTypeForm=false
+# (the names of protobuf's modules are made when they are imported)
 """Records of TensorBoard's HPARAMS plugin.
 
 torch's own `hparams` cannot name a run nor say which hyperparameters vary: TensorBoard then ticks the first five in
