@@ -14,7 +14,6 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from leyden.trainer import checkpoint
 from leyden.trainer.launch import start
 
-
 HERE = f"python_path=[{Path(__file__).parent}]"
 
 
