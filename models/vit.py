@@ -76,6 +76,10 @@ class ViT(nn.Module):
         tokens = self.blocks(self.dropout(tokens + self.positions))
         return self.classifier(self.norm(tokens[:, 0]))
 
+    def no_weight_decay(self) -> set[str]:
+        """Parameters that are better left without weight decay, as timm's models name them."""
+        return {"class_token", "positions"}
+
     def _initialize(self) -> None:
         self.apply(_initialize)
         nn.init.normal_(self.positions, std=0.02)

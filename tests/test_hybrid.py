@@ -60,7 +60,7 @@ def test_equal_to_one_worker(freeze: Freeze, pools: Pools, scheme: str, workers:
     assert start(one) == 0
     pools(workers).run(several)
     assert apart(several, one) <= 1e-10
-    for name in ("val/loss", "test/loss", "test/acc"):
+    for name in ("train/loss", "val/loss", "test/loss", "test/acc"):
         assert metrics(several)[name] == pytest.approx(metrics(one)[name], rel=1e-6)
 
 
@@ -75,6 +75,7 @@ def test_uneven_batches_accumulated_and_clipped(freeze: Freeze, pools: Pools, sc
     assert summary(one)["samples"] % 192 % 4
     assert apart(several, one) <= 1e-10
     assert apart(unclipped, one) > 1e-3
+    assert metrics(several)["train/loss"] == pytest.approx(metrics(one)["train/loss"], rel=1e-9), "the step's mean"
 
 
 @pytest.mark.slow

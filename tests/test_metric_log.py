@@ -119,6 +119,55 @@ def test_step_values_are_weighted_over_workers(workers: int) -> None:
     assert on_workers(workers, work) == [pytest.approx(expected)] * workers
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_step_values_are_those_of_all_parts_of_the_step(workers: int) -> None:
+    """Parts of unequal size, one of them without samples; numbers and Metric objects, against brute force."""
+    rng = random.Random(workers)
+    samples = [[[rng.randint(1, 5), 0 if rank else 2, rng.randint(0, 3)] for _ in range(2)] for rank in range(workers)]
+    scores = [[[torch.rand(4, 3) for _ in parts] for parts in steps] for steps in samples]
+    labels = torch.tensor([0, 1, 2, 0])
+
+    def work(strategy: Any, rank: int) -> Any:
+        task = nn.Module()
+        task.acc = MulticlassAccuracy(3, average="micro")
+        log = MetricLog("train", steps_by_default=True, owner=task)
+        log.in_step = True
+        found = []
+        for step, parts in enumerate(samples[rank]):
+            log.begin_step()
+            for part, count in enumerate(parts):
+                log.begin_part(count)
+                value = 10.0 * step + part + rank
+                log.log("first_is_replaced", -1.0)
+                log.log("first_is_replaced", value)
+                for reduction in ("mean", "sum", "min", "max"):
+                    log.log(reduction, torch.tensor(value), reduce_fx=reduction)
+                log.log("by_size", value, batch_size=7)
+                task.acc(scores[rank][step][part], labels)
+                log.log("acc", task.acc)
+            found.append(log.step_values(strategy))
+        return found
+
+    for found in on_workers(workers, work):
+        for step in range(2):
+            parts = [
+                (10.0 * step + part + rank, samples[rank][step][part], scores[rank][step][part])
+                for rank in range(workers)
+                for part in range(3)
+            ]
+            counted = [(value, count) for value, count, _ in parts if count]
+            total = sum(count for _, count in counted)
+            mean = sum(value * count for value, count in counted) / total
+            right = sum(float((s.argmax(1) == labels).float().mean()) * count for _, count, s in parts)
+            values = [value for value, _ in counted]
+            assert found[step] == pytest.approx(
+                {
+                    "first_is_replaced": mean, "mean": mean, "sum": sum(values), "min": min(values),
+                    "max": max(values), "by_size": sum(values) / len(values), "acc": right / total,
+                }
+            )  # fmt: skip
+
+
 def test_a_worker_that_logged_nothing_at_all_takes_part() -> None:
     def work(strategy: Any, rank: int) -> Any:
         log = MetricLog("train", steps_by_default=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from runs import TINY, Freeze, metrics
 from safetensors.torch import save_file
 
@@ -12,10 +13,14 @@ from leyden.datasets.augment import CropFlip
 from leyden.datasets.digits import Digits
 from leyden.models.lenet5 import LeNet5
 from leyden.trainer import checkpoint
-from leyden.trainer.assemble import parameter_groups
+from leyden.trainer.config import Model
 from leyden.trainer.launch import start
+from leyden.trainer.parameter_groups import parameter_groups, undecayed
 from leyden.trainer.random_state import generator, mix, seed_everything
 from leyden.trainer.schedule import WarmupCosine
+from leyden.trainer.targets import build, locate, takes
+
+CONF = Path(__file__).parents[1] / "conf" / "model"
 
 
 def test_biases_and_norms_can_be_left_out_of_the_decay() -> None:
@@ -25,6 +30,49 @@ def test_biases_and_norms_can_be_left_out_of_the_decay() -> None:
     assert [p.ndim for p in free["params"]] == [1, 1, 1]
     assert (decayed["weight_decay"], free["weight_decay"]) == (0.5, 0.0)
     assert len(parameter_groups(net, {"weight_decay": 0.5}, decay_all=True)) == 4
+
+
+class Tokens(torch.nn.Module):
+    """A model as timm's are: names that it wants without decay, relative to itself, and one that it does not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.zeros(9, 4))
+        self.token = torch.nn.Parameter(torch.zeros(1, 1, 4))
+        self.local = torch.nn.Module()
+        self.local.bias = torch.nn.Parameter(torch.zeros(4, 5, 5))
+        self.head = torch.nn.Linear(4, 1)
+
+    def no_weight_decay(self) -> set[str]:
+        return {"table", "distillation_token"}
+
+
+def test_what_a_model_names_is_left_out_of_the_decay() -> None:
+    task = torch.nn.ModuleDict({"model": Tokens()})
+    left = {"model.table", "model.token", "model.local.bias", "model.head.bias"}
+    assert undecayed(task) & {name for name, _ in task.named_parameters()} == left
+    decayed, free = parameter_groups(task, {"weight_decay": 0.5}, decay_all=False)
+    assert [tuple(p.shape) for p in decayed["params"]] == [(1, 4)], "a binary classifier's weight is a weight"
+    assert len(free["params"]) == 4
+
+
+@pytest.mark.parametrize("file", sorted(CONF.glob("*.yaml")), ids=lambda file: file.stem)
+def test_which_parameters_of_the_shipped_models_are_decayed(file: Path) -> None:
+    """All matrices and filters; of the vision transformers not the class token and the positions."""
+    settings = Model.model_validate(yaml.safe_load(file.read_text()))
+    if file.stem == "timm":
+        pytest.importorskip("timm")
+        settings = Model.model_validate({**settings.model_dump(by_alias=True), "name": "vit_tiny_patch16_224"})
+    side = {"local_net": 32, "cots_autoencoder": 200}.get(file.stem, 224)
+    known = {"image_shape": (3, side, side), "classes": 10, "seed": 0}
+    taken = {key: value for key, value in known.items() if takes(locate(settings.target), key)}
+    with torch.device("meta"):
+        model = build(settings, **taken)
+    left = undecayed(model)
+    matrices = {name for name, p in model.named_parameters() if p.ndim > 1}
+    shared = {"vit_small": {"class_token", "positions"}, "vit_base": {"class_token", "positions"}}
+    shared["timm"] = {"network.cls_token", "network.pos_embed"}
+    assert matrices & left == shared.get(file.stem, set())
 
 
 def test_warmup_then_cosine() -> None:

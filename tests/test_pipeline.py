@@ -122,6 +122,19 @@ def test_what_is_read_and_what_is_moved(here: Path, freeze: Freeze) -> None:
     assert told["hop_bytes"]["rest"] < 30_000 * told["hops"]
 
 
+@pytest.mark.slow
+def test_trials_that_accumulate_gradients_are_as_if_trained_alone(here: Path, freeze: Freeze) -> None:
+    """Each in as many parts of its batch as it says; the pipeline's own run has neither batch nor parts."""
+    parts = ["model=mlp", "model.hidden=[16]", "trainer.accumulate_grad_batches=3,1"]
+    assert cli.main([*swept(*parts), "trainer.max_epochs=2"]) == 0
+    for trial in trials(here / "mine"):
+        assert_as_alone(trial, freeze, "trainer.max_epochs=2")
+    first, second = (weights(trial) for trial in trials(here / "mine"))
+    assert any(not torch.equal(first[name], second[name]) for name in second), (
+        "the parts make no difference to the bits"
+    )
+
+
 def visits_made(here: Path) -> int:
     schedule = here / "mine" / "pipeline" / "schedule.csv"
     return schedule.read_text().count("\n") if schedule.exists() else 0

@@ -1,5 +1,6 @@
 """One worker: what a run leaves behind, and that a resumed run is the unbroken one, bit for bit."""
 
+import math
 import os
 import signal
 from pathlib import Path
@@ -12,6 +13,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from leyden.trainer import checkpoint
 from leyden.trainer.launch import start
+
+HERE = f"python_path=[{Path(__file__).parent}]"
 
 
 def losses(run_dir: Path) -> dict[int, tuple[str, ...]]:
@@ -196,6 +199,19 @@ def test_nan_stops_with_step_and_learning_rate(freeze: Freeze, capfd: pytest.Cap
     assert not checkpoint.saved(run_dir)
 
 
+@pytest.mark.parametrize(("every", "last"), [(4, 7), (50, 18)])
+def test_nan_is_said_with_its_own_step_and_rate(
+    every: int, last: int, freeze: Freeze, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Seen at the next log, or at the epoch's end, where the rate is another one."""
+    poison = "+callbacks.poison._target_=training_examples.Poison"
+    run_dir = freeze("run", *TINY, "trainer.max_epochs=1", f"trainer.log_every_n_steps={every}", poison, HERE)
+    assert start(run_dir) == 1
+    rate = 0.02 * (1 + math.cos(math.pi * 6 / 18)) / 2
+    assert f"the loss is nan at step 7, learning rate {rate:.3g}" in capfd.readouterr().err
+    assert int((run_dir / "poisoned").read_text().split()[-1]) == last, "the log of step 8 comes before its callbacks"
+
+
 def test_fast_dev_run_takes_one_step_and_saves_nothing(freeze: Freeze) -> None:
     run_dir = freeze("run", *TINY, "trainer.fast_dev_run=true")
     assert start(run_dir) == 0
@@ -205,9 +221,13 @@ def test_fast_dev_run_takes_one_step_and_saves_nothing(freeze: Freeze) -> None:
 
 
 def test_accumulation_equals_the_whole_batch(freeze: Freeze) -> None:
-    whole, parts = freeze("whole", *TINY), freeze("parts", *TINY, "trainer.accumulate_grad_batches=4")
+    often = [*TINY, "trainer.log_every_n_steps=1"]
+    whole, parts = freeze("whole", *often), freeze("parts", *often, "trainer.accumulate_grad_batches=4")
     start(whole)
     start(parts)
+    # of the whole batch, not of the last part
+    for one, other in zip(rows(whole), rows(parts), strict=True):
+        assert float(other["train/loss"] or 0) == pytest.approx(float(one["train/loss"] or 0), rel=1e-5)
     assert summary(parts)["steps"] == summary(whole)["steps"] == 36
     for name, value in weights(whole).items():
         assert float((value - weights(parts)[name]).norm() / value.norm()) < 1e-5, name

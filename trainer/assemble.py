@@ -30,6 +30,7 @@ from .lightning_module import (
 )
 from .loader_data import LoaderData, is_data_module
 from .log import log
+from .parameter_groups import parameter_groups
 from .pulse import PREPARATION, START, pulse
 from .random_state import seed_everything
 from .signals import StopRequest
@@ -203,16 +204,6 @@ def make_optimizer(config: Config, task: LightningModule, state: RunState) -> tu
     if config.schedule is None:
         return optimizer, []
     return optimizer, [make_schedule(config, optimizer, state.total_steps)]
-
-
-def parameter_groups(task: nn.Module, settings: dict[str, Any], decay_all: bool) -> list[Any]:
-    """All parameters, or those of one dimension (biases and norms) apart, without weight decay."""
-    parameters = [p for p in task.parameters() if p.requires_grad]
-    if decay_all or "weight_decay" not in settings:
-        return parameters
-    kinds = [[p for p in parameters if p.ndim > 1], [p for p in parameters if p.ndim <= 1]]
-    decays = [settings["weight_decay"], 0.0]
-    return [{"params": group, "weight_decay": decay} for group, decay in zip(kinds, decays, strict=True) if group]
 
 
 def make_schedule(config: Config, optimizer: Optimizer, total_steps: int) -> ScheduleEntry:

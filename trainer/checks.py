@@ -46,7 +46,8 @@ _OWN_SHARES = (".spatial.Spatial", ".hybrid.Hybrid")
 
 
 def _global_batch(config: Config) -> Iterator[Problem]:
-    if config.strategy.target.endswith(_OWN_SHARES):
+    # what trains nothing itself (a pipeline, the doctor) has no batch: a pipeline's trials have theirs
+    if config.pipeline is not None or config.doctor is not None or config.strategy.target.endswith(_OWN_SHARES):
         return
     workers, parts = config.topology.workers, config.trainer.accumulate_grad_batches
     divisor = workers * parts

@@ -67,6 +67,8 @@ class Epoch:
         self.state = state
         self.trainer = state.config.trainer
         self.losses: list[Tensor] = []
+        self.losses_of: list[tuple[int, Any]] = []
+        """Of each of them: the optimizer step, counted from 1, and the learning rate that this step was made with."""
         self.first_loss_step = state.step + 1
         self.logged_times = copy(state.times)
         self.step_end = [progress.look, *(c.on_step_end for c in state.callbacks.values() if hasattr(c, "on_step_end"))]
@@ -167,6 +169,7 @@ class Epoch:
         waited, sent, between_nodes = self._counted()
         data = 0.0
         trained = 0
+        state.log.begin_step()
         state.hooks("on_before_zero_grad", state.raw_optimizer)
         state.raw_optimizer.zero_grad(set_to_none=True)
         while True:
@@ -208,7 +211,7 @@ class Epoch:
         state = self.state
         pulse.at(FORWARD, state.step)
         self.in_step = True
-        state.log.samples = part.samples
+        state.log.begin_part(part.samples)
         state.sample_keys.set(part.keys)
         if self.begin_part is not None:
             self.begin_part(part)
@@ -265,6 +268,7 @@ class Epoch:
         before, after = (state.step_in_epoch, state.step_in_epoch + 1) if part.rounds is None else part.rounds
         epoch_began = state.step - state.step_in_epoch
         self._advance_to(epoch_began + before)
+        self._note_rate()
         state.hooks("on_before_optimizer_step", state.raw_optimizer)
         if self.trainer.gradient_clip_val is not None:
             state.contract.clip(
@@ -272,6 +276,13 @@ class Epoch:
             )
         state.optimizer.step()
         self._advance_to(epoch_began + after)
+
+    def _note_rate(self) -> None:
+        """The step and the learning rate of the losses that this step is made of."""
+        rate = self.state.raw_optimizer.param_groups[0]["lr"]
+        # a rate on the device changes in place, and to read it here would wait for the device
+        of_step = (self.state.step + 1, rate.clone() if isinstance(rate, Tensor) else rate)
+        self.losses_of += [of_step] * (len(self.losses) - len(self.losses_of))
 
     def _advance_to(self, step: int) -> None:
         """Count steps, and move the schedules that do."""
@@ -329,19 +340,19 @@ class Epoch:
         Raises:
             FloatingPointError: a loss since the last look is NaN or infinite.
         """
-        first, self.first_loss_step = self.first_loss_step, self.state.step + 1
-        if not self.losses:  # stand-ins only
+        self.first_loss_step = self.state.step + 1
+        if not self.losses:  # dummy batches only
             return
-        losses = torch.stack(self.losses).flatten()
-        finite = torch.isfinite(losses)
+        finite = torch.isfinite(torch.stack(self.losses).flatten())
         if not bool(finite.all()):
-            parts = max(1, round(len(losses) / max(1, self.state.step - first + 1)))
             position = int((~finite).nonzero()[0])
-            step = first + position // parts
+            self._note_rate()  # of a step that was begun, where the data ended in it
+            step, rate = self.losses_of[position]
             raise FloatingPointError(
-                f"the loss is {losses[position].item()} at step {step}, learning rate {self.state.learning_rate():.3g}"
+                f"the loss is {self.losses[position].item()} at step {step}, learning rate {float(rate):.3g}"
             )
         self.losses.clear()
+        self.losses_of.clear()
 
     def _stop_if_asked(self) -> None:
         state = self.state

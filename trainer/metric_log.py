@@ -27,11 +27,34 @@ class Entry:
     logger: bool
     reduction: str
     metric: Metric | None = None
-    last: Tensor | float | None = None
-    last_weight: float = 0.0
+    step: int = -1
+    """The newest step in which it was logged, as MetricLog counts them."""
+    of_step: list[tuple[int, Tensor | float, float]] = field(default_factory=list)
+    """Number of the part, value and weight, for each part of that step that has samples."""
     waiting: list[tuple[Tensor | float, int]] = field(default_factory=list)
     total: Tensor | None = None
     weight: float = 0.0
+
+    def keep(self, step: int, part: int, value: Tensor | float, weight: float) -> None:
+        """Note the value of a part; of several in one part the last counts, as under Lightning's Trainer."""
+        if step != self.step:
+            self.of_step.clear()
+        elif self.of_step and self.of_step[-1][0] == part:
+            self.of_step.pop()
+        self.step = step
+        if weight:
+            self.of_step.append((part, value, weight))
+
+    def step_total(self) -> tuple[Tensor | None, float]:
+        """The newest step's parts, reduced (for a mean: their weighted sum), and their weight; None without samples."""
+        if not self.of_step:
+            return None, 0.0
+        device = next((v.device for _, v, _ in self.of_step if isinstance(v, Tensor)), torch.device("cpu"))
+        values = torch.stack([_scalar(value, device).double() for _, value, _ in self.of_step])
+        weights = [weight for _, _, weight in self.of_step]
+        if self.reduction != "mean":
+            return _reduced(values, self.reduction), sum(weights)
+        return (values * torch.tensor(weights, dtype=torch.float64, device=device)).sum(), sum(weights)
 
     def fold(self) -> None:
         """Reduce the waiting values to one number and one weight, on their device."""
@@ -72,7 +95,14 @@ class _Name(NamedTuple):
 
 
 class MetricLog:
-    """The values of one phase. `samples` is set by the loop before each step: the weight of what is logged in it."""
+    """The values of one phase.
+
+    The training loop calls `begin_step` and `begin_part`: what is logged by step is reduced over the parts of the step
+    (accumulated gradients, schemes that take the workers' batches in turn), each with its samples as weight.
+
+    Attributes:
+        samples: those of this worker in the present part (of evaluation: in the present batch).
+    """
 
     def __init__(self, phase: Phase, steps_by_default: bool, owner: nn.Module | None = None):
         self.phase: Phase = phase
@@ -82,6 +112,28 @@ class MetricLog:
         self.samples = 1
         self.in_step = False
         self.entries: dict[str, Entry] = {}
+        self._step = self._part = 0
+        self._metrics_of_part: dict[str, Entry] = {}
+        """Metric objects that the present part has logged by step."""
+
+    def begin_step(self) -> None:
+        """What is logged from now on belongs to another optimizer step."""
+        self._keep_metrics()
+        self._step += 1
+
+    def begin_part(self, samples: int) -> None:
+        """What is logged from now on belongs to another part of the step, of so many samples of this worker."""
+        self._keep_metrics()
+        self._part += 1
+        self.samples = samples
+
+    def _keep_metrics(self) -> None:
+        """What the forward() of the part's Metric objects returned; update() alone keeps no value of the part."""
+        for entry in self._metrics_of_part.values():
+            assert entry.metric is not None
+            value = entry.metric._forward_cache
+            entry.keep(self._step, self._part, 0.0 if value is None else value, 0 if value is None else self.samples)
+        self._metrics_of_part.clear()
 
     def log(
         self,
@@ -108,6 +160,8 @@ class MetricLog:
         if entry is None:
             entry = self.entries[name] = self._entry(name, value, prog_bar, logger, on_step, on_epoch, reduce_fx)
         if entry.metric is not None:
+            if entry.on_step:
+                self._metrics_of_part[name] = entry
             return
         if isinstance(value, Tensor):
             if value.numel() != 1:
@@ -119,7 +173,8 @@ class MetricLog:
         else:
             raise ValueError(f"self.log({name!r}): a number, tensor or Metric is needed, not {type(value).__name__}")
         weight = self.samples if batch_size is None or self.samples == 0 else batch_size
-        entry.last, entry.last_weight = value, weight
+        if entry.on_step:
+            entry.keep(self._step, self._part, value, weight)
         if weight and entry.on_epoch:
             entry.waiting.append((value, weight))
             if len(entry.waiting) >= _FOLD_EVERY:
@@ -142,14 +197,12 @@ class MetricLog:
         return Entry(steps, epochs, prog_bar, logger is not False, reduction, metric)
 
     def step_values(self, strategy: Strategy | Alone) -> dict[str, float]:
-        """Values of the last step, reduced over workers. One exchange, one wait. Every worker must call it."""
+        """Values of the last step, reduced over its parts and over workers: a mean is that of all its samples. One
+        exchange, one wait. Every worker must call it."""
+        self._keep_metrics()
         names = self._names(strategy, [name for name, entry in self.entries.items() if entry.on_step])
-        sums: list[Tensor | None] = []
-        weights: list[float] = []
-        for name in names:
-            value, weight = self._last(name.name)
-            sums.append(None if value is None else value * weight if name.reduction == "mean" else value)
-            weights.append(weight if value is not None else 0.0)
+        totals = [self.entries[n.name].step_total() if n.name in self.entries else (None, 0.0) for n in names]
+        sums, weights = [total for total, _ in totals], [weight for _, weight in totals]
         result: dict[str, float] = {}
         for name, (total, weight) in zip(names, _over_workers(names, sums, weights, strategy), strict=True):
             on_epoch = name.name in self.entries and self.entries[name.name].on_epoch
@@ -157,19 +210,6 @@ class MetricLog:
                 value = total / weight if name.reduction == "mean" else total
                 result[f"{name.name}_step" if on_epoch else name.name] = value
         return result
-
-    def _last(self, name: str) -> tuple[Tensor | None, float]:
-        """The last step's value on this worker, and its weight; None for a worker that had no sample."""
-        entry = self.entries.get(name)
-        if entry is None:
-            return None, 0.0
-        if entry.metric is None:
-            value, weight = entry.last, entry.last_weight
-        else:  # what forward() returned; update() alone keeps no value of the step
-            value, weight = entry.metric._forward_cache, float(self.samples)
-        if value is None or weight == 0:
-            return None, 0.0
-        return torch.as_tensor(value).detach().reshape(()).double(), weight
 
     def epoch_values(self, strategy: Strategy) -> dict[str, float]:
         """Values over the epoch, reduced over workers, and cleared. Every worker must call it."""
@@ -183,7 +223,8 @@ class MetricLog:
             if weight > 0:
                 values[name] = total / weight if name.reduction == "mean" else total
         for entry in self.entries.values():
-            entry.total, entry.weight, entry.last = None, 0.0, None
+            entry.total, entry.weight = None, 0.0
+            entry.of_step.clear()
         return {f"{n.name}_epoch" if n.on_step else n.name: values[n] for n in names if n in values}
 
     def _names(self, strategy: Strategy | Alone, names: list[str]) -> list[_Name]:

@@ -44,12 +44,9 @@ def frozen_examination(composer: Composer, overrides: Sequence[str], write: str 
 
 def _values(composer: Composer, composed: Any, file: Path | None) -> dict[str, Any]:
     values = composer.frozen(composed)
-    topology = values["topology"]
-    # nothing is trained; the batch must only suit the number of workers
-    batch_size = topology["nodes"] * topology["devices_per_node"]
     still = {**values["trainer"], "hang_timeout": None}  # it makes no steps
     doctor = {"write": str(file) if file else None}
-    return {**values, "batch_size": batch_size, "trainer": still, "doctor": doctor}
+    return {**values, "trainer": still, "doctor": doctor}
 
 
 def _refuse_others(overrides: Sequence[str]) -> None:

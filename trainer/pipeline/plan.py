@@ -92,11 +92,10 @@ class Plan:
             ConfigError: its topology cannot run here.
         """
         values = self._composer.frozen(composed)
-        workers = values["topology"]["nodes"] * values["topology"]["devices_per_node"]
-        # nothing is trained by it; strategy and batch must only suit the number of workers
+        # nothing is trained by it; the strategy must only suit the number of workers
         ddp = self._composer.loader.load_configuration("train", ["strategy=ddp"], composed.hydra.mode)
         strategy = {str(key): value for key, value in ddp.strategy.items()}
-        values = {**values, "batch_size": workers, "strategy": strategy, "init_from": None}
+        values = {**values, "strategy": strategy, "init_from": None}
         values["dataset"] = {**values["dataset"], "partitions": 1}
         values["pipeline"] = {**self._settings, **_compared(values), "trials": []}
         config = validated(values)
