@@ -88,7 +88,7 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     task.setup("fit")
     task.configure_model()
     if config.trainer.sync_batchnorm and fabric.world_size > 1:
-        state.task = task = synchronized(task, fabric.device)
+        synchronized(task, state.padding)
     keyed(task, state.sample_keys, config.trainer.compile)
     if config.trainer.channels_last:
         task.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it

@@ -34,6 +34,7 @@ def evaluate(
     pulse.at(MEETING, state.step)
     state.contract.settle(state.task)
     state.sample_keys.set(None)
+    state.padding.now = False
     with _evaluating(state, split, weights):
         pulse.at(EVALUATION, state.step)
         state.hooks(f"on_{stage}_start")

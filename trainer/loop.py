@@ -18,6 +18,7 @@ from .progress_file import ProgressFile
 from .pulse import BACKWARD, CALLBACKS, DATA, FORWARD, MEETING, UPDATE, pulse
 from .state import RunState
 from .strategies.turns_protocol import Turns
+from .sync_batchnorm import statistics_kept
 
 
 class Stopped(Exception):
@@ -213,6 +214,7 @@ class Epoch:
         self.in_step = True
         state.log.begin_part(part.samples)
         state.sample_keys.set(part.keys)
+        state.padding.now = part.samples == 0
         if self.begin_part is not None:
             self.begin_part(part)
         if self.no_sync and not part.ends_step:
@@ -230,17 +232,20 @@ class Epoch:
             hook(state, batch)
         state.hooks("on_train_batch_start", batch, index)
         if part.samples == 0:
-            with untouched_metrics(state):
-                loss = self._loss(batch, index)
+            with untouched_metrics(state), statistics_kept(state.task):
+                self._backward(self._loss(batch, index), part)
         else:
             loss = self._loss(batch, index)
             self.losses.append(loss.detach())
-        scaled = loss if part.weight == 1.0 else loss * part.weight
-        self.loss = scaled
+            self._backward(loss, part)
+        state.hooks("on_after_backward")
+
+    def _backward(self, loss: Tensor, part: Part) -> None:
+        state = self.state
+        self.loss = scaled = loss if part.weight == 1.0 else loss * part.weight
         pulse.at(BACKWARD, state.step)
         state.hooks("on_before_backward", scaled)
         state.fabric.backward(scaled)
-        state.hooks("on_after_backward")
 
     def _batch_end(self, batch: Any) -> None:
         """The hook sees the weights after the step, if this part has ended one."""

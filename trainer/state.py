@@ -16,6 +16,7 @@ from .lightning_module import Hooks, ScheduleEntry
 from .metric_log import MetricLog
 from .signals import StopRequest
 from .strategies.contract import Contract
+from .sync_batchnorm import Padding
 from .timing import StepTimes
 
 
@@ -38,6 +39,7 @@ class RunState:
     callbacks: dict[str, Any] = field(default_factory=dict)
     hooks: Hooks = field(default_factory=Hooks)
     sample_keys: SampleKeys = field(default_factory=SampleKeys)
+    padding: Padding = field(default_factory=Padding)
     log: MetricLog = field(default_factory=lambda: MetricLog("train", steps_by_default=True))
     times: StepTimes = field(default_factory=StepTimes)
 
