@@ -51,7 +51,14 @@ def test_the_trainer_names_no_model_and_no_dataset() -> None:
         assert not named & names, path
 
 
+def test_the_package_itself_starts_the_command_and_nothing_else() -> None:
+    own = {path.name: imported(path) for path in (ROOT / "package").rglob("*.py")}
+    assert set(own) == {"__init__.py", "__main__.py"}
+    assert {name.split(".")[0] for name in own["__init__.py"]} <= {"os", "importlib"}
+    assert own["__main__.py"] == {"leyden.trainer.cli", "leyden.trainer.cli.entry_point"}
+
+
 def test_datasets_is_no_package() -> None:
     assert not (ROOT / "datasets" / "__init__.py").exists()
-    for island in ("conf", "trainer", "models"):
+    for island in ("conf", "trainer", "models", "package"):
         assert ast.get_docstring(ast.parse((ROOT / island / "__init__.py").read_text()))

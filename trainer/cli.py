@@ -5,12 +5,13 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import ConfigError, listed, nearest, refuse
-from .help import VERBS, help_text
+from .help import help_text
+from .verbs import VERBS, all_flags, verbs_with
 
 if TYPE_CHECKING:
     from .compose import Run
@@ -45,37 +46,34 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="leyden", add_help=False, allow_abbrev=False)
-    parser.add_argument("words", nargs="*")
-    parser.add_argument("--help", "-h", action="store_true")
-    parser.add_argument("--version", action="store_true")
-    parser.add_argument("--cfg", "-c", choices=["job", "hydra", "all"])
-    parser.add_argument("--resolve", action="store_true")
-    parser.add_argument("--package", "-p")
-    choices = ["all", "config", "defaults", "defaults-tree", "plugins", "searchpath"]
-    parser.add_argument("--info", "-i", const="all", nargs="?", choices=choices)
-    parser.add_argument("--multirun", "-m", action="store_true")
-    parser.add_argument("--config-dir", "-cd")
-    parser.add_argument("--config-name", "-cn")
-    parser.add_argument("--port", type=int)
-    parser.add_argument("--rendezvous")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--eval", action="store_true")
-    parser.add_argument("--write")
-    parser.add_argument("--wait", type=float, default=300.0)
+    # what was not given leaves no attribute, so that a flag of another verb is seen
+    parser = _Parser(prog="leyden", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    parser.add_argument("words", nargs="*", default=[])
+    for flag in all_flags().values():
+        switch = {} if flag.value else {"action": "store_true"}
+        parser.add_argument(*flag.names, **{**switch, **flag.parsing})
     return parser
 
 
+_WITHOUT = {"wait": 300.0}
+"""Values of flags that are not given; None or False otherwise."""
+
+
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parsed = _parser().parse_intermixed_args(list(arguments))
-    parsed.verb, parsed.words = _verb(parsed.words)
-    return parsed
+    given = vars(_parser().parse_intermixed_args(list(arguments)))
+    verb, words = _verb(given["words"])
+    if "help" not in given:
+        _refuse_foreign_flags(verb, given)
+    absent = {key: _WITHOUT.get(key, None if flag.value else False) for key, flag in all_flags().items()}
+    # a verb that was typed is what --help is about
+    about = [verb] if words != given["words"] else []
+    return argparse.Namespace(**{**absent, **given, "verb": verb, "words": words, "about": about})
 
 
 def _verb(words: list[str]) -> tuple[str, list[str]]:
     if not words or "=" in words[0] or words[0].startswith("~"):
         return "train", words
-    if words[0] not in [*VERBS, "help"]:
+    if words[0] not in VERBS:
         close = nearest(words[0], VERBS)
         meant = f"; did you mean {close}?" if close else ""
         raise refuse(words[0], f"is neither a verb nor key=value{meant}\nthe verbs are {listed(list(VERBS))}",
@@ -83,18 +81,39 @@ def _verb(words: list[str]) -> tuple[str, list[str]]:
     return words[0], words[1:]
 
 
+def _refuse_foreign_flags(verb: str, given: Mapping[str, Any]) -> None:
+    for flag in all_flags().values():
+        owners = verbs_with(flag.key)
+        if flag.key in given and owners and verb not in owners:
+            text = f"is a flag of {' and '.join(f'leyden {owner}' for owner in owners)}; leyden {verb} has no such flag"
+            raise refuse(flag.names[0], text, remedy=f"leyden {verb} --help, which lists its own")
+
+
 def _dispatch(parsed: argparse.Namespace) -> int:
-    if parsed.help or parsed.verb == "help":
-        return _print(help_text(parsed.config_dir))
     if parsed.version:
         from importlib.metadata import version
 
         return _print(f"leyden {version('leyden')}")
+    if parsed.help or parsed.verb == "help":
+        return _help(parsed)
     if (parsed.resolve or parsed.package) and not parsed.cfg:
         raise refuse("--resolve" if parsed.resolve else "--package", "goes with --cfg only", remedy="--cfg job")
+    if VERBS[parsed.verb].starts_workers and not (parsed.cfg or parsed.info):
+        from .launch.foreign import refuse_foreign_launcher
+
+        refuse_foreign_launcher(os.environ)
     verbs = {"train": _train, "eval": _eval, "resume": _resume, "view": _view, "schema": _schema,
              "topology": _topology, "doctor": _doctor, "node": _node, "status": _status, "stop": _stop}  # fmt: skip
     return verbs[parsed.verb](parsed)
+
+
+def _help(parsed: argparse.Namespace) -> int:
+    topics = parsed.about if parsed.help else parsed.words
+    if not topics:
+        return _print(help_text(parsed.config_dir))
+    from .help_topics import explained
+
+    return _print("\n\n".join(explained(topic, parsed.config_dir) for topic in topics))
 
 
 def _print(text: str) -> int:

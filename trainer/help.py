@@ -1,30 +1,16 @@
 """What `leyden --help` says. Neither Hydra nor torch is imported for it."""
 
+import textwrap
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
-VERBS = {
-    "train": "train what the overrides say (the default; the word may be left out)",
-    "eval": "RUN: test a finished run, or one checkpoint of it",
-    "resume": "RUN or SWEEP [key=value ...]: go on with a run in its own folder, or with a sweep's unfinished trials",
-    "view": "[DIR] [--port N]: TensorBoard on DIR (outputs/), on this machine only",
-    "schema": "[GROUP]: JSON Schema of the config, for editors",
-    "status": "[FOLDER ...] [--json]: how the runs there (outputs/) stand: step, time left, what went wrong",
-    "stop": "RUN or SWEEP: ask it to save and end, and wait until it has",
-    "node": "--rendezvous HOST:PORT [--wait S] [--eval] RUN: this host's part of a run over several",
-    "topology": "print this machine as a file for a folder topology/ of your own",
-    "doctor": "[topology=NAME ...] [--write FILE.yaml]: measure devices and links, name the slow ones",
-}
+from .errors import WIDTH
+from .verbs import CFG, CONFIG_DIR, HELP, MULTIRUN, VERBS, VERSION, Flag
 
-FLAGS = {
-    "--cfg job|hydra|all": "print the composed config and leave; --resolve resolves it, --package KEY prints a part",
-    "--info [WHAT]": "print how it was composed: defaults-tree, defaults, config, searchpath, plugins, all",
-    "-m, --multirun": "a sweep: every combination of key=a,b,c",
-    "-cd, --config-dir DIR": "a folder of your own YAML files, laid out like the groups below",
-    "-cn, --config-name NAME": "start from NAME.yaml instead of train.yaml",
-    "-h, --help; --version": "",
-}
+WIDEST = 34
+"""Columns of a first column; what is longer has a line of its own."""
 
 EXAMPLES = """\
   leyden                                                  LeNet-5 on handwritten digits
@@ -43,15 +29,16 @@ def help_text(config_dir: str | None = None) -> str:
             "leyden [VERB] [GROUP=CHOICE ...] [KEY=VALUE ...]",
             "",
             "Verbs",
-            *_columns(VERBS),
+            *columns({f"{name} {verb.words}".rstrip(): verb.text for name, verb in VERBS.items()}),
             "",
             "Groups, each of which can be changed alone",
-            *_columns(groups),
+            *columns(groups),
             "",
-            "Keys: leyden --cfg job prints all. +KEY=VALUE adds a constructor argument, GROUP=null takes a group away.",
+            "Keys: leyden help GROUP | GROUP=CHOICE | KEY explains them. +KEY=VALUE adds a constructor argument,",
+            "      GROUP=null takes a group away.",
             "",
-            "Flags",
-            *_columns(FLAGS),
+            "Flags used most; all of a verb: leyden VERB --help",
+            *_flags((MULTIRUN, CFG, CONFIG_DIR)),
             "",
             "Examples",
             EXAMPLES,
@@ -73,6 +60,25 @@ def group_choices(config_dir: str | None = None) -> dict[str, list[str]]:
     return {group: sorted(found[group]) for group in sorted(found) if found[group]}
 
 
-def _columns(rows: dict[str, str]) -> list[str]:
-    width = max(map(len, rows))
-    return [f"  {name:<{width}}  {text}".rstrip() for name, text in rows.items()]
+def verb_text(name: str) -> str:
+    """The page of one verb."""
+    verb = VERBS[name]
+    examples = ["", "Examples", *(f"  {line}" for line in verb.examples)] if verb.examples else []
+    usage = f"leyden {'[train]' if name == 'train' else name} {'[FLAGS] ' if verb.flags else ''}{verb.words}".rstrip()
+    return "\n".join([usage, "", f"  {verb.text}", "", "Flags", *_flags(verb.flags), *examples])
+
+
+def _flags(flags: Sequence[Flag]) -> list[str]:
+    return columns({flag.usage: flag.text for flag in (*flags, HELP, VERSION)})
+
+
+def columns(rows: Mapping[str, str]) -> list[str]:
+    """Two columns, indented; the second in as many lines as it needs."""
+    width = min(max(map(len, rows), default=0), WIDEST)
+    lines: list[str] = []
+    for name, text in rows.items():
+        first, *others = textwrap.wrap(text, WIDTH - width - 4, break_long_words=False, break_on_hyphens=False) or [""]
+        own_line = len(name) > width
+        lines += [f"  {name}", f"  {'':{width}}  {first}"] if own_line else [f"  {name:<{width}}  {first}"]
+        lines += [f"  {'':{width}}  {other}" for other in others]
+    return [line.rstrip() for line in lines]

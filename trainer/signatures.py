@@ -64,12 +64,12 @@ def node_problems(key: str, node: Target) -> Iterator[Problem]:
     parameters = _parameters(found)
     if parameters is None:
         return
-    hints = _hints(found)
+    hints = hints_of(found)
     given = _given(key)
     for name, value in node.arguments.items():
         if name in parameters:
             yield from _type_problem(f"{key}.{name}", value, hints.get(name, Any))
-        elif not _takes_any(parameters):
+        elif not takes_any(parameters):
             yield _unknown_argument(key, name, value, found, node, [p for p in _named(parameters) if p not in given])
     supplied_later = node.partial and not given
     for name in [] if supplied_later else set(_required(parameters)) - {*node.arguments, *given}:
@@ -113,14 +113,16 @@ def _parameters(constructor: Callable[..., Any]) -> Mapping[str, inspect.Paramet
         return None
 
 
-def _hints(constructor: Any) -> dict[str, Any]:
+def hints_of(constructor: Any) -> dict[str, Any]:
+    """Annotations of the constructor's parameters; {} where they cannot be resolved."""
     try:
         return get_type_hints(constructor.__init__ if isinstance(constructor, type) else constructor)
     except Exception:  # Annotations may name what is only imported for type checkers.
         return {}
 
 
-def _takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+def takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    """Whether there is a **kwargs among them."""
     return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
 
 
@@ -175,11 +177,12 @@ def fits(value: Any, hint: Any) -> bool:
 def _fits_one_of(value: Any, hints: Sequence[Any]) -> bool:
     """A value of a YAML file is never an object of a class, so classes beside simple types do not count."""
     plain = [hint for hint in hints if hint in SIMPLE or get_origin(hint) is not None]
-    others = [hint for hint in hints if hint not in plain and not _only_an_object(hint)]
+    others = [hint for hint in hints if hint not in plain and not only_an_object(hint)]
     return bool(others) or not plain or any(fits(value, hint) for hint in plain)
 
 
-def _only_an_object(hint: Any) -> bool:
+def only_an_object(hint: Any) -> bool:
+    """Whether no value of a YAML file can be of this type."""
     return isinstance(hint, type) and hint.__module__.partition(".")[0] == "torch"
 
 
@@ -197,7 +200,7 @@ def described(hint: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(str, hints))}"
     if origin in (Union, UnionType):
-        return " or ".join(described(member) for member in hints if not _only_an_object(member))
+        return " or ".join(described(member) for member in hints if not only_an_object(member))
     if origin in (list, Sequence) and hints:
         return f"a list, each item {described(hints[0])}"
     if origin is tuple and hints:

@@ -1,0 +1,42 @@
+"""What the schema allows as the value of a key, in words. Keys that are arguments of a class are not in it."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from .config import Config
+
+_TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true | false", "null": "null"}
+_BOUNDS = {"minimum": "at least", "exclusiveMinimum": "over", "maximum": "at most", "exclusiveMaximum": "under"}
+
+
+def allowed_values(key: str) -> str:
+    """Of a dotted key; its choices with | between them, "" where the schema does not name it."""
+    node: Mapping[str, Any] = _schema()
+    for part in key.split("."):
+        node = _resolved(node).get("properties", {}).get(part, {})
+    return _in_words(node)
+
+
+@cache
+def _schema() -> dict[str, Any]:
+    return Config.model_json_schema(by_alias=True)
+
+
+def _resolved(node: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The node that it refers to, where it does or may."""
+    named = [member["$ref"].rpartition("/")[2] for member in (node, *node.get("anyOf", [])) if "$ref" in member]
+    return _schema()["$defs"][named[0]] if named else node
+
+
+def _in_words(node: Mapping[str, Any]) -> str:
+    if "anyOf" in node:
+        members = list(dict.fromkeys(filter(None, map(_in_words, node["anyOf"]))))
+        return (" | " if any("enum" in member for member in node["anyOf"]) else " or ").join(members)
+    if "enum" in node:
+        return " | ".join(map(str, node["enum"]))
+    if node.get("type") == "array":
+        items = _in_words(node.get("items", {}))
+        return f"list, each item {items}" if items else "list"
+    bounds = [f"{words} {node[bound]}" for bound, words in _BOUNDS.items() if bound in node]
+    return " ".join([_TYPES.get(node.get("type", ""), ""), " and ".join(bounds)]).strip()

@@ -1,0 +1,61 @@
+"""Another launcher (torchrun, mpirun, srun) that started this command once a rank: each of them would train alone.
+
+Only the command itself asks. The processes that Leyden starts, its agents in a Slurm job among them, are no commands.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ..errors import Problem, raise_all
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """What a launcher leaves in the environment of each process it starts."""
+
+    name: str
+    size: str
+    """Variable with the number of processes started."""
+    rank: str
+    rank_needed: bool = False
+    """Whether the size alone says nothing: WORLD_SIZE is also set by hand, and by images of containers."""
+
+
+LAUNCHERS = (
+    Launcher("torchrun, or another launcher of torch's", "WORLD_SIZE", "RANK", rank_needed=True),
+    Launcher("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    Launcher("MPI's mpiexec", "PMI_SIZE", "PMI_RANK"),
+    # of the step, not of the job: inside `salloc -n 4` and in a batch script the command runs once
+    Launcher("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+)
+
+
+def refuse_foreign_launcher(environment: Mapping[str, str]) -> None:
+    """Raise where this process is one of several that another launcher has started.
+
+    Every rank says so: a launcher ends the others when the first of them fails, and that may be any.
+
+    Raises:
+        ConfigError: it is; names the variables.
+    """
+    raise_all(_found(environment))
+
+
+def _found(environment: Mapping[str, str]) -> Iterator[Problem]:
+    for launcher in LAUNCHERS:
+        size, rank = environment.get(launcher.size, ""), environment.get(launcher.rank)
+        if not size.isdecimal() or int(size) < 2 or (launcher.rank_needed and rank is None):
+            continue
+        this = "" if rank is None else f", this one with {launcher.rank}={rank}"
+        text = (
+            f"{launcher.name} has started {size} of this command{this}, and each would train by itself: Leyden starts "
+            f"its workers itself. Where no launcher has set it, `unset {launcher.size}`"
+        )
+        yield Problem(launcher.size, text, size, _remedy(launcher, int(size)))
+
+
+def _remedy(launcher: Launcher, size: int) -> str:
+    if launcher.name == "srun":
+        return "start `leyden` once, outside srun, with topology=slurm topology.nodes=N topology.devices_per_node=M"
+    more = "; on several hosts topology.launcher=node, under Slurm topology=slurm"
+    return f"start `leyden` once, with strategy=ddp topology.devices_per_node={size}{more}"

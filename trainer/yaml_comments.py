@@ -1,0 +1,110 @@
+"""What the comments of a YAML file say of its keys. PyYAML drops comments: here its tokens say where they are."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import yaml
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of a YAML file.
+
+    Args:
+        value: plain, interpolations as written; of a mapping all of it.
+        comment: what the file says of it, on one line; "" where it says nothing.
+        inherited: the comment is that of the flow mapping {...} around it.
+    """
+
+    value: Any
+    comment: str
+    inherited: bool = False
+
+
+@dataclass(frozen=True)
+class Commented:
+    """A YAML file: the lines above its first key, and its keys by their dotted names."""
+
+    head: tuple[str, ...]
+    keys: dict[str, Key] = field(default_factory=dict)
+    is_global: bool = False
+    """Whether `# @package _global_` says that the keys stand where the root's do."""
+
+
+def commented(text: str) -> Commented:
+    """Read a file's keys and comments.
+
+    A key's comment stands behind it, further lines of it below its first; or on lines of their own right above the key,
+    as far indented as the key.
+
+    Raises:
+        yaml.YAMLError: it is no valid YAML.
+    """
+    lines = _lines(text)
+    is_global = any(re.match(r"@package\s+_global_", line.comment) for line in lines)
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    keys: dict[str, Key] = {}
+    if isinstance(root, yaml.MappingNode):
+        _note(root, "", lines, keys, "")
+    head = (line.comment for line in lines[: next((n for n, line in enumerate(lines) if not line.alone), len(lines))])
+    return Commented(tuple(line for line in head if line and not line.startswith("@package")), keys, is_global)
+
+
+@dataclass(frozen=True)
+class _Line:
+    comment: str
+    column: int
+    """Of its #; -1 where there is no comment."""
+    code: bool
+
+    @property
+    def alone(self) -> bool:
+        return not self.code
+
+
+def _lines(text: str) -> list[_Line]:
+    lines = text.splitlines()
+    ends, code = [0] * (len(lines) + 1), [False] * (len(lines) + 1)
+    for token in yaml.scan(text, Loader=yaml.SafeLoader):
+        if token.start_mark.index < token.end_mark.index:
+            ends[token.end_mark.line] = max(ends[token.end_mark.line], token.end_mark.column)
+            code[token.start_mark.line : token.end_mark.line + 1] = [True] * (
+                token.end_mark.line - token.start_mark.line + 1
+            )
+    found = []
+    for number, line in enumerate(lines):
+        column = line.find("#", ends[number])
+        found.append(_Line(line[column + 1 :].strip() if column >= 0 else "", column, code[number]))
+    return found
+
+
+def _note(node: yaml.MappingNode, prefix: str, lines: list[_Line], keys: dict[str, Key], around: str) -> None:
+    for name, value in node.value:
+        key = f"{prefix}.{name.value}" if prefix else str(name.value)
+        own = "" if node.flow_style and around else _comment(name.start_mark.line, name.start_mark.column, lines)
+        keys[key] = Key(_plain(value), own or around, inherited=not own and bool(around))
+        if isinstance(value, yaml.MappingNode):
+            _note(value, key, lines, keys, keys[key].comment if value.flow_style else "")
+
+
+def _comment(line: int, column: int, lines: list[_Line]) -> str:
+    """Of the key that begins there."""
+    if lines[line].column >= 0:
+        following = []
+        for below in lines[line + 1 :]:
+            if not below.alone or below.column != lines[line].column or below.column <= column:
+                break
+            following.append(below.comment)
+        return " ".join([lines[line].comment, *following])
+    above: list[str] = []
+    for before in reversed(lines[:line]):
+        if not before.alone or before.column != column:
+            # the block begins the file: it is about the file
+            break
+        above.insert(0, before.comment)
+    return "" if len(above) == line else " ".join(above)
+
+
+def _plain(node: yaml.Node) -> Any:
+    return yaml.SafeLoader("").construct_document(node)
