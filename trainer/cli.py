@@ -37,14 +37,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
+    arguments: Sequence[str] = ()
+    """What is parsed."""
+
     def error(self, message: str) -> NoReturn:
-        flags = [flag for action in self._actions for flag in action.option_strings]
-        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
-        close = nearest(unknown.split("=")[0], flags) if unknown.startswith("-") else None
-        raise refuse("command line", message, remedy=close or "leyden --help")
+        from .flags import unusable
+
+        raise unusable(message, self.arguments, [flag for action in self._actions for flag in action.option_strings])
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> _Parser:
     parser = _Parser(prog="leyden", add_help=False, allow_abbrev=False)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--help", "-h", action="store_true")
@@ -67,7 +69,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    parsed = _parser().parse_intermixed_args(list(arguments))
+    parser = _parser()
+    parser.arguments = arguments
+    parsed = parser.parse_intermixed_args(list(arguments))
     parsed.verb, parsed.words = _verb(parsed.words)
     return parsed
 
