@@ -70,7 +70,7 @@ def _launcher(config: Config) -> Iterator[Problem]:
         yield from _slurm(topology.slurm)
     elif config.launcher == "local" and topology.nodes > 1 and not config.simulated:
         text = "launcher=local starts workers on this machine only"
-        yield Problem("topology.nodes", text, topology.nodes, "topology.launcher=node, or topology.nodes=1")
+        yield Problem("topology.nodes", text, topology.nodes, "topology.launcher=node or topology.nodes=1")
 
 
 def _slurm(slurm: Slurm) -> Iterator[Problem]:
@@ -128,8 +128,9 @@ def _fabric(config: Config) -> Iterator[Problem]:
 
 def _strategy_workers(config: Config) -> Iterator[Problem]:
     if config.strategy.target.endswith(".strategies.single.Single") and config.topology.workers > 1:
-        text = f"strategy=single trains on one worker, but the topology has {config.topology.workers}"
-        yield Problem("strategy", text, "single", "strategy=ddp, which uses all of them")
+        workers = config.topology.workers
+        text = f"strategy=single trains on one worker, but the topology has {workers}; ddp uses all of them"
+        yield Problem("strategy", text, "single", "strategy=ddp")
 
 
 def _precision(config: Config) -> Iterator[Problem]:

@@ -38,14 +38,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
+    arguments: Sequence[str] = ()
+    """What is parsed."""
+
     def error(self, message: str) -> NoReturn:
-        flags = [flag for action in self._actions for flag in action.option_strings]
-        unknown = message.removeprefix("unrecognized arguments: ").split()[0]
-        close = nearest(unknown.split("=")[0], flags) if unknown.startswith("-") else None
-        raise refuse("command line", message, remedy=close or "leyden --help")
+        from .flags import unusable
+
+        raise unusable(message, self.arguments, [flag for action in self._actions for flag in action.option_strings])
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser() -> _Parser:
     # what was not given leaves no attribute, so that a flag of another verb is seen
     parser = _Parser(prog="leyden", add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     parser.add_argument("words", nargs="*", default=[])
@@ -60,7 +62,9 @@ _WITHOUT = {"wait": 300.0}
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    given = vars(_parser().parse_intermixed_args(list(arguments)))
+    parser = _parser()
+    parser.arguments = arguments
+    given = vars(parser.parse_intermixed_args(list(arguments)))
     verb, words = _verb(given["words"])
     if "help" not in given:
         _refuse_foreign_flags(verb, given)

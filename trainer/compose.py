@@ -29,6 +29,7 @@ from .config import Config
 from .errors import ConfigError, Problem, refuse
 from .hydra_errors import Situation, explained
 from .origin import Given, Origin
+from .remedies import with_working_remedies
 from .run_folder import Claim, absolute, claim
 from .targets import make_importable
 from .validation import validated
@@ -158,9 +159,23 @@ class Composer:
         Raises:
             ConfigError: with every mistake found, each with the place where it was made.
         """
-        run = self.judged(self.composed(overrides), overrides)
-        self.judge_classes(run, overrides)
+        try:
+            run = self.judged(self.composed(overrides), overrides)
+            self.judge_classes(run, overrides)
+        except ConfigError as error:
+            raise self.remedied(error, overrides) from None
         return run
+
+    def remedied(self, error: ConfigError, overrides: Sequence[str]) -> ConfigError:
+        """The error with those of its remedies that work."""
+        return with_working_remedies(error, overrides, self._problems_of)
+
+    def _problems_of(self, overrides: Sequence[str]) -> Sequence[Problem]:
+        try:
+            self.judged(self.composed(overrides), overrides)
+        except ConfigError as error:
+            return error.problems
+        return ()
 
     def judged(self, composed: DictConfig, overrides: Sequence[str], context: str = "") -> Run:
         """The run of a composition, if nothing is wrong with its values. `context` names it in the error."""
@@ -179,6 +194,12 @@ class Composer:
             check_classes(run.config)
         except ConfigError as error:
             raise error.located(self.origin(overrides).where, context) from None
+
+    def plain_values(self) -> dict[str, Any]:
+        """The config without any override, unresolved."""
+        values = OmegaConf.to_container(without_hydra(self.composed([])), resolve=False)
+        assert isinstance(values, dict)
+        return {str(key): value for key, value in values.items()}
 
     def origin(self, overrides: Sequence[str]) -> Origin:
         """Where each key of this composition was set."""

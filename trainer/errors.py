@@ -1,5 +1,6 @@
 """Mistakes in what the user asked for: what one says, and how several are shown on one screen."""
 
+import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -89,11 +90,15 @@ def raise_all(problems: Iterable[Problem]) -> None:
         raise ConfigError(*found)
 
 
-def nearest(name: str, allowed: Iterable[str]) -> str | None:
-    """The allowed name that the user probably meant."""
+def nearest(name: str, allowed: Iterable[str], cutoff: float = 0.7) -> str | None:
+    """The allowed name that the user probably meant: one that begins so, or is spelled nearly so.
+
+    Args:
+        cutoff: the least ratio of common characters (difflib's), between 0 and 1.
+    """
     names = {known.lower(): known for known in allowed}
-    close = [known for known in names if len(name) > 1 and known.startswith(name.lower())]
-    close += get_close_matches(name.lower(), names, n=1, cutoff=0.6)
+    close = [known for known in names if len(name) > 2 and known.startswith(name.lower())]
+    close += get_close_matches(name.lower(), names, n=1, cutoff=cutoff)
     return names[close[0]] if close else None
 
 
@@ -108,6 +113,19 @@ def shortened(value: Any, length: int = 70) -> str:
     spelled = {None: "null", True: "true", False: "false"}
     text = spelled[value] if value is None or isinstance(value, bool) else str(value)
     return text if len(text) <= length else text[: length - 3] + "..."
+
+
+def spelled(value: Any) -> str | None:
+    """A value as an override takes it; None for what does not fit on a command line (keys and values)."""
+    if isinstance(value, dict) or value is ...:
+        return None
+    if isinstance(value, list | tuple):
+        items = [spelled(item) for item in value]
+        return None if None in items else f"[{','.join(item for item in items if item is not None)}]"
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    text = str(value)
+    return text if re.fullmatch(r"[\w./@:$%+-]+", text) else "'" + text.replace("'", "\\'") + "'"
 
 
 def _wrapped(text: str) -> list[str]:

@@ -16,6 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from .errors import ConfigError, Problem, listed, nearest, refuse
+from .known_names import known_choice
 from .origin import shown
 from .validation import unknown_key
 
@@ -30,7 +31,7 @@ class Situation:
 
     def typed(self, key: str) -> str:
         """The override that sets this key, as it was typed; empty if none does."""
-        sets_it = [o for o in self.overrides if re.sub(r"^[+~]+", "", o.split("=")[0]) in _spellings(key)]
+        sets_it = [o for o in self.overrides if self.key_of(o) in _spellings(key)]
         return f"override '{sets_it[-1]}'" if sets_it else ""
 
     def parsed(self) -> list[Override]:
@@ -40,9 +41,20 @@ class Situation:
         """Names of the config groups."""
         return self.loader.list_groups("")
 
-    def default_values(self) -> dict[str, Any]:
-        """The config without any override, for the names in it."""
-        composed = self.loader.load_configuration(self.config_name, [], RunMode.MULTIRUN)
+    def values_without(self, key: str) -> dict[str, Any]:
+        """The config without the override of a key, for the names in it; that of no override where it has others."""
+        others = [o for o in self.overrides if self.key_of(o) not in _spellings(key)]
+        try:
+            return self._values(others)
+        except ConfigError:
+            return self._values([])
+
+    @staticmethod
+    def key_of(override: str) -> str:
+        return re.sub(r"^[+~]+", "", override.split("=")[0])
+
+    def _values(self, overrides: list[str]) -> dict[str, Any]:
+        composed = self.loader.load_configuration(self.config_name, overrides, RunMode.MULTIRUN)
         values = OmegaConf.to_container(composed, resolve=False)
         return {str(key): value for key, value in values.items() if key != "hydra"} if isinstance(values, dict) else {}
 
@@ -82,7 +94,7 @@ def _unreadable_override(error: OverrideParseException) -> ConfigError:
 
 def _missing_choice(error: MissingConfigException, situation: Situation) -> ConfigError:
     path = error.missing_cfg_file or ""
-    group, _, name = path.rpartition("/")
+    group, name = _group_and_name(path, situation)
     if not group:
         return _missing_root(name, situation)
     options = list(error.options or situation.loader.get_group_options(group))
@@ -90,19 +102,43 @@ def _missing_choice(error: MissingConfigException, situation: Situation) -> Conf
         return refuse(group, f"there is no config group {group!r}", name, where=_choice_place(group, name, situation))
     where = _choice_place(group, name, situation)
     problem = _no_such_choice(group, name, options, where).problems[0]
-    if "[" in where:
-        meant = problem.remedy.partition("=")[2]
-        problem = replace(problem, remedy=where.removeprefix("override ").replace(name, meant))
+    key, _, meant = problem.remedy.partition("=")
+    if "[" in where and key == group:
+        typed = where.removeprefix("override ").strip("'")
+        problem = replace(problem, remedy=_in_list(typed, name, meant))
     return ConfigError(problem)
+
+
+def _group_and_name(path: str, situation: Situation) -> tuple[str, str]:
+    """Of a config path; the name of what is taken for a choice may be a path itself, as in `data=photos/train`."""
+    groups = [o.key_or_group for o in situation.parsed()]
+    groups = ["dataset" if group == "data" else group for group in groups]
+    inside = [group for group in groups if path.startswith(f"{group}/") and group in situation.groups()]
+    if inside and not any(path.startswith(f"{group}/") for group in situation.groups() if "/" in group):
+        return inside[-1], path[len(inside[-1]) + 1 :]
+    group, _, name = path.rpartition("/")
+    return group, name
+
+
+def _in_list(typed: str, name: str, meant: str) -> str:
+    """`callbacks=[default,emma]` with the choices that were meant in place of one."""
+    group, _, listed_names = typed.partition("=")
+    names = [item.strip() for item in listed_names.strip("[]").split(",")]
+    in_place = [own for item in names for own in (meant.strip("[]").split(",") if item == name else [item])]
+    return f"{group}=[{','.join(dict.fromkeys(in_place))}]"
 
 
 def _no_such_choice(group: str, name: str, options: list[str], where: str) -> ConfigError:
     if (group, name) == ("hydra/sweeper", "optuna"):
         return refuse(group, "is not installed", name, "pip install 'leyden[optuna]'", where)
-    close = nearest(name, options)
+    known = known_choice(group, name)
+    close = None if known else nearest(name, options)
     meant = f"; did you mean {close}?" if close else ""
     text = f"there is no such choice{meant}\n{group} can be {listed(options)}"
-    return refuse(group, text, name, f"{group}={close or options[0]}", where)
+    remedy = known or (f"{group}={close}" if close else "")
+    if group == "dataset" and "/" in name and not remedy:
+        remedy = f"dataset=image_folder dataset.root={name}"
+    return refuse(group, text, name, remedy, where)
 
 
 def _missing_root(name: str, situation: Situation) -> ConfigError:
@@ -169,7 +205,7 @@ def _unknown(match: re.Match[str], situation: Situation) -> ConfigError:
         return _unknown_group(key, value, situation)
     if key.startswith("hydra."):
         return ConfigError(_unknown_of_hydra(key, parent, value, situation, where))
-    return ConfigError(unknown_key(key, value, situation.default_values())).located(lambda _: where)
+    return ConfigError(unknown_key(key, value, situation.values_without(key))).located(lambda _: where)
 
 
 def _unknown_group(key: str, value: Any, situation: Situation) -> ConfigError:

@@ -11,7 +11,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from pydantic import ValidationError
 
 from .config import Config, Target
-from .errors import Problem, listed, nearest
+from .errors import Problem, listed, nearest, spelled
+from .known_names import DATASET_SAYS
+from .known_names import known as known_name
 from .targets import GIVEN, locate
 from .validation import NO_IMPORT_PATH
 
@@ -141,9 +143,20 @@ def _name(constructor: Any) -> str:
 def _unknown_argument(key: str, name: str, value: Any, found: Any, node: Target, takes: Sequence[str]) -> Problem:
     declared = [field for field in type(node).model_fields if field not in ("target", "partial")]
     close = nearest(name, [*takes, *declared])
-    meant = f"; did you mean {close}?" if close else ""
-    text = f"{_name(found)} takes no argument {name!r}{meant}\nit takes {listed(takes) or 'none'}"
-    return Problem(f"{key}.{name}", text, value, remedy=f"{key}.{close}={value}" if close else "leave it out")
+    text = f"{_name(found)} takes no argument {name!r}"
+    remedy = f"{key}.{close}={spelled(value)}" if close else LEAVE_OUT
+    known = known_name(name, spelled(value))
+    if close:
+        text += f"; did you mean {close}?"
+    elif key == "model" and nearest(name, [*DATASET_SAYS, *GIVEN["model"]], 0.8):
+        text += ": the dataset says how many classes there are, and the shape of its images"
+    elif known is not None and known.key and ("=" in known.remedy) and known.key != f"{key}.{name}":
+        text += f"; this is called {known.key} here"
+        remedy = known.remedy
+    return Problem(f"{key}.{name}", f"{text}\nit takes {listed(takes) or 'none'}", value, remedy)
+
+
+LEAVE_OUT = "leave it out"
 
 
 def _type_problem(key: str, value: Any, hint: Any) -> Iterator[Problem]:

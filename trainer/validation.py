@@ -8,17 +8,9 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from .config import Config, Target
-from .errors import ConfigError, Problem, listed, nearest
-
-ELSEWHERE = {
-    "devices": "topology.devices_per_node",
-    "gpus": "topology.devices_per_node",
-    "num_nodes": "topology.nodes",
-    "accelerator": "topology.device.kind",
-}
-"""Names that Lightning's users know, and our key for each."""
-
-LIGHTNING_TRAINER = {**{f"trainer.{name}": key for name, key in ELSEWHERE.items()}, "trainer.strategy": "strategy"}
+from .errors import ConfigError, Problem, listed, nearest, spelled
+from .known_names import CHOICES, Known, known_precision
+from .known_names import known as known_word
 
 NO_IMPORT_PATH = "must be an import path, such as package.module.Class"
 
@@ -51,19 +43,24 @@ def validated(values: Mapping[str, Any]) -> Config:
 
 def unknown_key(key: str, value: Any = ..., known: Mapping[str, Any] | None = None) -> Problem:
     """What to say of a key that nothing reads. `known`: composed values, which hold keys that the schema does not."""
-    ours = LIGHTNING_TRAINER.get(key) or ELSEWHERE.get(key)
-    if ours:
-        example = "strategy=ddp" if ours == "strategy" else f"{ours}={'cpu' if ours.endswith('kind') else 2}"
-        return Problem(key, f"is called {ours} here", value, remedy=example)
-    every = sorted(k for k in {*schema_keys(), *_dotted(known or {})} if not f"{k}.".startswith(f"{key}."))
+    every = sorted(k for k in {*schema_keys(), *dotted(known or {})} if not f"{k}.".startswith(f"{key}."))
     parent, _, name = key.rpartition(".")
     siblings = [other.rpartition(".")[2] for other in every if other.rpartition(".")[0] == parent]
-    meant = _meant(key, name, parent, siblings, every)
-    text = f"there is no such key; did you mean {meant}?" if meant else "there is no such key"
-    if siblings and not meant:
+    meant = _meant(name, parent, siblings, every)
+    elsewhere = _elsewhere(key, value, [*every, *CHOICES, "hydra.run.dir"])
+    if elsewhere is not None and not nearest(name, siblings, 0.85):
+        text = f"is called {elsewhere.key} here" if elsewhere.key else "is no key of Leyden's"
+        return Problem(key, text, value, elsewhere.remedy)
+    if meant:
+        return Problem(key, f"there is no such key; did you mean {meant}?{_PLUS}", value, _assignment(meant, value))
+    same_name = [other for other in every if other.rpartition(".")[2] == name]
+    text = f"there is no such key; there is {listed(same_name)}" if same_name else "there is no such key"
+    if siblings and not same_name:
         text += f"; {parent or 'the top level'} has {listed(siblings)}"
-    text += "\n+key=value adds an argument of a constructor (model, dataset, ...), nothing else"
-    return Problem(key, text, value, remedy=_assignment(meant, value) if meant else "")
+    return Problem(key, text + _PLUS, value)
+
+
+_PLUS = "\n+key=value adds an argument of a constructor (model, dataset, ...), nothing else"
 
 
 @cache
@@ -85,27 +82,41 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((c for c in choices if isinstance(c, type) and issubclass(c, BaseModel)), None)
 
 
-def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     for name, value in values.items():
         yield f"{prefix}{name}"
         if isinstance(value, Mapping):
-            yield from _dotted(value, f"{prefix}{name}.")
+            yield from dotted(value, f"{prefix}{name}.")
 
 
-def _meant(key: str, name: str, parent: str, siblings: list[str], every: list[str]) -> str | None:
+def _elsewhere(key: str, value: Any, ours: list[str]) -> Known | None:
+    """What a key of somebody else's is here; one in a group of ours is only taken for another key of that group."""
+    parent, _, name = key.rpartition(".")
+    found = known_word(name, spelled(value))
+    if found is None or (found.key and found.key not in ours):
+        return None
+    root = parent.partition(".")[0]
+    foreign = root in ("", "trainer") or not any(other.startswith(f"{root}.") for other in ours)
+    return found if foreign or found.key.startswith(f"{root}.") else None
+
+
+def _meant(name: str, parent: str, siblings: list[str], every: list[str]) -> str | None:
+    """A key beside it that is spelled nearly so, or the only one of that name or nearly that name elsewhere."""
     close = nearest(name, siblings)
     if close:
         return f"{parent}.{close}" if parent else close
     same_name = [other for other in every if other.rpartition(".")[2] == name]
     if same_name:
-        return same_name[0]
-    by_last = {other.rpartition(".")[2]: other for other in reversed(every)}
-    close = nearest(name, by_last)
-    return by_last[close] if close else None
+        return same_name[0] if len(same_name) == 1 else None
+    by_last = {last: other for other in every if len(last := other.rpartition(".")[2]) > 3}
+    close = nearest(name, by_last, cutoff=0.87) if len(name) > 3 else None
+    return by_last[close] if close and not close.startswith(f"{name}_") else None
 
 
 def _assignment(key: str, value: Any) -> str:
-    return f"{key}=..." if value is ... or isinstance(value, dict | list) else f"{key}={value}"
+    """The override that sets a key; "" where the value does not fit on a command line or is not known."""
+    text = spelled(value)
+    return "" if text is None else f"{key}={text}"
 
 
 def _problems(error: ValidationError, values: Mapping[str, Any]) -> Iterator[Problem]:
@@ -141,7 +152,9 @@ def _problem(key: str, details: list[Any], values: Mapping[str, Any]) -> Problem
     text = ", or ".join(allowed).replace(", or must be", ", or")
     remedy = ""
     if first["type"] == "literal_error":
-        close = nearest(str(first["input"]), [choice.strip("' ") for choice in _choices(first)])
+        choices = [choice.strip("' ") for choice in _choices(first)]
+        close = known_precision(str(first["input"])) if key == "trainer.precision" else ""
+        close = close or nearest(str(first["input"]), choices)
         text += f"; did you mean {close}?" if close else ""
         remedy = f"{key}={close}" if close else ""
     return Problem(key, text, first["input"], remedy)

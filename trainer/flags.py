@@ -1,0 +1,48 @@
+"""Flags that the command does not have: those of other tools, and keys that were typed as flags."""
+
+import re
+from collections.abc import Sequence
+
+from .errors import ConfigError, Problem, nearest, refuse
+from .validation import dotted, unknown_key
+
+_UNKNOWN = "unrecognized arguments: "
+
+
+def unusable(message: str, arguments: Sequence[str], flags: Sequence[str]) -> ConfigError:
+    """What to say of a command line that argparse cannot read.
+
+    Args:
+        message: argparse's.
+        arguments: the command line.
+        flags: those that there are.
+    """
+    unknown = message.removeprefix(_UNKNOWN).split()[0] if message.startswith(_UNKNOWN) else ""
+    name, equals, value = unknown.partition("=")
+    close = nearest(name, flags, 0.8) if len(name) > 4 else None
+    if close or not re.fullmatch(r"--?\w[\w.-]*", name):
+        return refuse("command line", message, remedy=close or "leyden --help")
+    return _as_key(name, value if equals else _value_after(unknown, arguments), unknown, arguments)
+
+
+def _value_after(flag: str, arguments: Sequence[str]) -> str | None:
+    following = list(arguments)[list(arguments).index(flag) + 1 :]
+    return following[0] if following and "=" not in following[0] and not following[0].startswith("-") else None
+
+
+def _as_key(flag: str, value: str | None, typed: str, arguments: Sequence[str]) -> ConfigError:
+    """A flag that would be a key here, or is one in another tool."""
+    from .compose import Composer
+
+    composer, key = Composer(), flag.lstrip("-").replace("-", "_")
+    given = ... if value is None else value
+    others = [word for word in arguments if word not in (typed, value) and "=" in word and not word.startswith("-")]
+    text = "there is no such flag; settings are given as key=value, without dashes"
+    values = composer.plain_values()
+    if key in {*dotted(values), *composer.loader.list_groups("")}:
+        problem = Problem(flag, text, given, f"{key}={value}" if value is not None else f"{key}=VALUE")
+    else:
+        found = unknown_key(key, "true" if value is None else value, values)
+        said = f"\n{key} {found.text}" if found.text.startswith("is ") else ""
+        problem = Problem(flag, text + said, given, found.remedy or "leyden --help")
+    return composer.remedied(ConfigError(problem), others)
