@@ -13,7 +13,7 @@ from runs import POINTS, Freeze, Processes, cut_back, distance, metrics, rows, s
 
 from leyden.trainer import checkpoint
 from leyden.trainer.launch import start
-from leyden.trainer.lightning_module import Hooks, TrainerView, read_configure_optimizers
+from leyden.trainer.lightning_module import Hooks, read_configure_optimizers
 
 
 @pytest.fixture(autouse=True)
@@ -246,12 +246,6 @@ def test_hooks_get_as_many_arguments_as_they_take() -> None:
     hooks("on_train_batch_start", 1, 2)
     hooks("on_fit_start")
     assert got == [(1, 2, 3), (1,)]
-
-
-def test_an_unknown_attribute_of_the_trainer_names_those_there_are() -> None:
-    state: Any = type("State", (), {"data": None})()
-    with pytest.raises(AttributeError, match=r"has no 'fit_loop'; it offers .*estimated_stepping_batches"):
-        _ = TrainerView(state).fit_loop
 
 
 def samples(count: int, seed: int) -> list[Any]:

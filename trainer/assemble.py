@@ -28,6 +28,7 @@ from .lightning_module import (
     settle_precision,
     unused_of_task,
 )
+from .lightning_packages import is_lightning_module
 from .loader_data import LoaderData, is_data_module
 from .log import log
 from .pulse import PREPARATION, START, pulse
@@ -94,7 +95,7 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     pulse.at(START, 0)
     state.module = fabric.setup_module(Step(task))
     pulse.at(START, 0)
-    settle_precision(task)
+    settle_precision(task, fabric.device)
     optimizer, state.schedules = make_optimizer(config, task, state)
     state.optimizer = fabric.setup_optimizers(optimizer)
     contract.attach(state)
@@ -179,7 +180,7 @@ def make_task(config: Config, data: Any, contract: Contract) -> LightningModule:
         if config.trainer.compile:
             model.compile()
         task = build(config.task, model=model, **known)
-    if not isinstance(task, LightningModule):
+    if not is_lightning_module(task):
         raise ValueError(f"task: {config.task.target} is not a LightningModule")
     missing = refused(task)
     if missing:

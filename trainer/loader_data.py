@@ -4,7 +4,6 @@ Its loaders stay as they are but for the sampler of several workers. Their order
 random transforms draw from the run's own numbers, and a resumed epoch reads past what was trained already.
 """
 
-import inspect
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
@@ -22,11 +21,13 @@ from torch.utils.data import DataLoader, DistributedSampler, Sampler
 
 from .config import Config
 from .data import Part
-from .lightning_module import TrainerView, overrides, refused_of_data
+from .lightning_module import refused_of_data
+from .lightning_packages import is_data_module_class, overrides
 from .log import log
 from .random_state import mix, seed_everything
 from .signals import LeftToTheWorker
 from .targets import build, locate
+from .trainer_view import TrainerView
 
 _END = object()
 _EVALUATION = -1
@@ -35,8 +36,7 @@ _EVALUATION = -1
 
 def is_data_module(target: str) -> bool:
     """Whether a `_target_` is a LightningDataModule rather than a dataset."""
-    found = locate(target)
-    return inspect.isclass(found) and issubclass(found, LightningDataModule)
+    return is_data_module_class(locate(target))
 
 
 class LoaderData:
@@ -217,6 +217,14 @@ class LoaderData:
 
     def has(self, split: str) -> bool:
         return self._evaluation[split] is not None
+
+    def loader_of(self, split: str) -> Any:
+        """The loader of "train", "val" or "test", as this worker reads it; None where there is none."""
+        return self._train if split == "train" else self._evaluation[split]
+
+    def batches_of(self, split: str) -> int | None:
+        """This worker's batches of a split; None for a stream."""
+        return _length(self.loader_of(split))
 
     def share_bad_samples(self, fabric: Fabric) -> None:
         """Somebody's loaders raise on what they cannot read."""

@@ -39,6 +39,7 @@ def fit(state: RunState) -> None:
     pulse.at(MEETING, state.step)
     state.contract.begin_fit()
     pulse.at(CALLBACKS, state.step)
+    view_of(state).training = True
     state.hooks("on_fit_start")
     state.call("on_fit_start")
     state.hooks("on_train_start")
@@ -52,6 +53,7 @@ def fit(state: RunState) -> None:
     pulse.at(CALLBACKS, state.step)
     state.hooks("on_train_end")
     state.hooks("on_fit_end")
+    view_of(state).training = False
 
 
 def _finished(state: RunState) -> bool:
@@ -73,6 +75,7 @@ class Epoch:
         self.takes_batch_idx = positional(state.task.training_step) > 1
         self.transfer = batch_transfer(state)
         self.batch_idx = state.step_in_epoch * self.trainer.accumulate_grad_batches
+        state.batch_idx = self.batch_idx - 1
         self.output: Any = None
         self.loss: Any = None
         self.in_step = False
@@ -87,8 +90,8 @@ class Epoch:
 
     def train(self) -> None:
         state = self.state
-        state.log.in_step = True
-        view_of(state).training = True
+        state.log.in_step = state.in_epoch = True
+        state.log.ended = False
         if state.step_in_epoch == 0:
             state.log.in_step = False
             state.hooks("on_train_epoch_start")
@@ -101,7 +104,7 @@ class Epoch:
             self._save_before_failing(error)
             raise
         finally:
-            view_of(state).training = False
+            state.in_epoch = False
 
     def _stretch(self) -> bool:
         """Train until all workers have to meet. Whether the epoch goes on after it."""
@@ -221,7 +224,7 @@ class Epoch:
 
     def _gradients(self, batch: Any, part: Part) -> None:
         state = self.state
-        index = self.batch_idx
+        index = state.batch_idx = self.batch_idx
         state.hooks("on_train_batch_start", batch, index)
         if part.samples == 0:
             with untouched_metrics(state):
@@ -290,6 +293,8 @@ class Epoch:
             self._log()
         for hook in self.step_end:
             hook(state)
+        if state.copies_wanted:
+            checkpoint.write_copies(state)
         # At its end an epoch still has to be judged: it saves then.
         if (
             self.turns is None
@@ -369,7 +374,7 @@ class Epoch:
         pulse.at(MEETING, state.step)
         state.data.share_bad_samples(state.fabric)
         pulse.at(CALLBACKS, state.step)
-        state.log.in_step = False
+        state.log.in_step, state.log.ended = False, True
         state.hooks("on_train_epoch_end")
         pulse.at(MEETING, state.step)
         state.report({**state.log.epoch_values(state.fabric.strategy), "epoch": float(state.epoch)})
@@ -386,6 +391,8 @@ class Epoch:
         state.call("on_epoch_end")
         if state.save_wanted:
             self._save()
+        if state.copies_wanted:
+            checkpoint.write_copies(state)
 
     def _save(self) -> None:
         pulse.at(MEETING, self.state.step)

@@ -74,13 +74,19 @@ class _Name(NamedTuple):
 class MetricLog:
     """The values of one phase. `samples` is set by the loop before each step: the weight of what is logged in it."""
 
-    def __init__(self, phase: Phase, steps_by_default: bool, owner: nn.Module | None = None):
+    def __init__(
+        self, phase: Phase, steps_by_default: bool, owner: nn.Module | None = None, outer: "MetricLog | None" = None
+    ):
         self.phase: Phase = phase
+        self.outer = outer
+        """That of the training which an evaluation interrupts."""
         self.steps_by_default = steps_by_default
         self.owner = owner
         """The task: a worker that logged nothing finds there the Metric objects that the others logged."""
         self.samples = 1
         self.in_step = False
+        self.ended = False
+        """Whether the last batch of the epoch is done: what a hook reads now are the epoch's values."""
         self.entries: dict[str, Entry] = {}
 
     def log(
@@ -170,6 +176,32 @@ class MetricLog:
         if value is None or weight == 0:
             return None, 0.0
         return torch.as_tensor(value).detach().reshape(()).double(), weight
+
+    def own_values(self, with_metrics: bool) -> dict[str, Tensor]:
+        """This worker's values, not reduced over others: of the last training step; of the epoch once it has ended.
+
+        Args:
+            with_metrics: also of Metric objects, whose values over the epoch may need the other workers.
+        """
+        found = {} if self.outer is None else self.outer.own_values(with_metrics)
+        for name, entry in self.entries.items():
+            if not (entry.on_epoch if self.ended else entry.on_step and self.phase == "train"):
+                continue
+            value = self._epoch_so_far(entry, with_metrics) if self.ended else self._last(name)[0]
+            if value is not None:
+                forked = f"{name}_{'epoch' if self.ended else 'step'}" if entry.on_step and entry.on_epoch else name
+                found[name] = found[forked] = value.detach().float()
+        return found
+
+    @staticmethod
+    def _epoch_so_far(entry: Entry, with_metrics: bool) -> Tensor | None:
+        if entry.metric is not None:
+            computed = entry.metric.compute() if with_metrics and entry.metric.update_called else None
+            return computed if isinstance(computed, Tensor) and computed.numel() == 1 else None
+        entry.fold()
+        if entry.total is None or not entry.weight:
+            return None
+        return entry.total / entry.weight if entry.reduction == "mean" else entry.total
 
     def epoch_values(self, strategy: Strategy) -> dict[str, float]:
         """Values over the epoch, reduced over workers, and cleared. Every worker must call it."""
