@@ -11,7 +11,7 @@ import trainer_view_examples
 from lightning.pytorch import Trainer
 from runs import POINTS, Freeze, cut_back, metrics, summary, weights
 
-from leyden.trainer import checkpoint
+from leyden.trainer import checkpoint, cli
 from leyden.trainer.launch import start
 
 FEW_BATCHES = ["trainer.limit_train_batches=3", "trainer.limit_val_batches=2"]
@@ -83,3 +83,43 @@ def test_checkpoints_that_a_module_saves_are_whole(freeze: Freeze, seen: list[An
     assert summary(broken)["resumed_from_step"] == 8
     assert all(torch.equal(value, weights(broken)[name]) for name, value in weights(run_dir).items())
     assert metrics(broken)["val_loss"] == metrics(run_dir)["val_loss"]
+
+
+COMMAND = [
+    "dataset=synthetic", "~dataset.samples", "~dataset.classes", "~dataset.image_shape", "model=null",
+    "dataset._target_=lightning_examples.Points", "batch_size=8", "trainer.max_epochs=1",
+    "trainer.enable_progress_bar=false", "trainer.limit_train_batches=1", "logger=none", "callbacks=none",
+]  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["AsksTooMuch", "AsksBaseTooMuch"])
+def test_what_is_not_offered_is_found_in_the_source_before_the_start(
+    here: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    file = Path(trainer_view_examples.__file__)
+    line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "self.print(self.trainer.fit_l" in text)
+    assert cli.main([*COMMAND, asking(name)]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"{name} reads self.trainer.fit_loop ({file}:{line}), which Leyden's trainer does not offer" in told
+    assert not list(here.iterdir())
+
+
+def test_a_module_that_looks_before_it_reads_is_not_refused(here: Path, seen: list[Any]) -> None:
+    assert cli.main([*COMMAND, asking("AsksCarefully")]) == 0
+    assert [entry for entry in seen if entry in ("no tuner", "none")] == ["no tuner", "none"]
+
+
+def test_what_no_source_shows_ends_the_run_with_module_attribute_and_line(
+    here: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*COMMAND, asking("AsksInASideDoor")]) == 1
+    file = Path(trainer_view_examples.__file__)
+    line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "return trainer.fit_loop" in text)
+    told = f"AsksInASideDoor reads trainer.fit_loop ({file}:{line}), which Leyden's trainer does not offer"
+    assert told in capfd.readouterr().err

@@ -40,6 +40,12 @@ _NOT_OFFERED = (
     "optimizer_zero_grad",
     "transfer_batch_to_device",
 )
+_REMOVED = {
+    "training_epoch_end": "on_train_epoch_end",
+    "validation_epoch_end": "on_validation_epoch_end",
+    "test_epoch_end": "on_test_epoch_end",
+}
+"""Hooks of Lightning 1 that Lightning 2 refuses by name, and the hook in place of each."""
 _NOT_OFFERED_TO_DATA = ("on_before_batch_transfer", "transfer_batch_to_device")
 _DATA_IN_TASK = ("prepare_data", "train_dataloader", "val_dataloader", "test_dataloader")
 _SCHEDULE_KEYS = ("scheduler", "interval", "frequency", "monitor", "strict", "reduce_on_plateau", "name")
@@ -49,6 +55,9 @@ def refused(task: LightningModule) -> list[str]:
     """What the task asks for that the loop does not offer, by name."""
     name = type(task).__name__
     missing = [f"{name} overrides {hook}" for hook in _NOT_OFFERED if overrides(task, hook)]
+    for hook, instead in _REMOVED.items():
+        if callable(getattr(task, hook, None)):
+            missing.append(f"{name}.{hook} (Lightning 2 has removed it: keep outputs in an attribute, and {instead})")
     if not task.automatic_optimization:
         missing.append(f"{name} sets automatic_optimization = False (manual optimization)")
     if not overrides(task, "training_step"):

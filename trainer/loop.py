@@ -78,7 +78,7 @@ class Epoch:
         state.batch_idx = self.batch_idx - 1
         self.output: Any = None
         self.loss: Any = None
-        self.in_step = False
+        self.in_step = self.has_gradients = False
         self.no_sync = getattr(state.fabric.strategy, "_backward_sync_control", None) is not None
         self.ledger = state.contract.ledger
         self.begin_part = state.contract.part_hook()
@@ -171,6 +171,7 @@ class Epoch:
         trained = 0
         state.hooks("on_before_zero_grad", state.raw_optimizer)
         state.raw_optimizer.zero_grad(set_to_none=True)
+        self.has_gradients = False
         while True:
             pulse.at(DATA, state.step)
             before, waited_before = perf_counter(), self._counted()[0]
@@ -231,11 +232,14 @@ class Epoch:
                 loss = self._loss(batch, index)
         else:
             loss = self._loss(batch, index)
-            self.losses.append(loss.detach())
+            self.losses.append(torch.zeros((), device=state.fabric.device) if loss is None else loss.detach())
+        if loss is None:
+            return
         scaled = loss if part.weight == 1.0 else loss * part.weight
         self.loss = scaled
         pulse.at(BACKWARD, state.step)
         state.hooks("on_before_backward", scaled)
+        self.has_gradients = True
         state.fabric.backward(scaled)
         state.hooks("on_after_backward")
 
@@ -243,21 +247,40 @@ class Epoch:
         """The hook sees the weights after the step, if this part has ended one."""
         if self.state.hooks.find("on_train_batch_end"):
             more = self.output if isinstance(self.output, dict) else {}
-            self.state.hooks("on_train_batch_end", {**more, "loss": self.loss.detach()}, batch, self.batch_idx)
+            outputs = {} if self.loss is None else {**more, "loss": self.loss.detach()}
+            self.state.hooks("on_train_batch_end", outputs, batch, self.batch_idx)
         self.batch_idx += 1
         self.loss = self.output = None
 
-    def _loss(self, batch: Any, index: int) -> Tensor:
+    def _loss(self, batch: Any, index: int) -> Tensor | None:
+        """The batch's loss; None: the task skips the batch, which one worker alone can do.
+
+        Raises:
+            RuntimeError: a batch is skipped by one of several workers.
+            TypeError: the task returned something else.
+        """
         arguments = (batch, index) if self.takes_batch_idx else (batch,)
         self.output = output = run_step(self.state, "training_step", *arguments)
         loss = output.get("loss") if isinstance(output, dict) else output
+        step = f"{type(self.state.task).__name__}.training_step"
+        if output is None:
+            self._refuse_to_skip(step)
+            return None
         if not isinstance(loss, Tensor):
-            raise TypeError(
-                f"{type(self.state.task).__name__}.training_step must return the loss (a tensor, or a dict with "
-                f"'loss'), not {type(loss).__name__}"
-            )
+            kind = type(loss).__name__
+            raise TypeError(f"{step} must return the loss (a tensor, or a dict with 'loss') or None, not {kind}")
         # a reduced precision would round the part's weight
         return loss.float() if loss.dtype in (torch.bfloat16, torch.float16) else loss
+
+    def _refuse_to_skip(self, step: str) -> None:
+        if self.state.config.topology.workers > 1 or self.turns is not None:
+            raise RuntimeError(
+                f"{step} returned None to skip a batch, which one synchronous worker alone can do: others would wait "
+                "for its gradients; return a loss of 0 times the network's output instead"
+            )
+        if not self.state.skips_batches:
+            log.info("%s returned None: the batch is skipped (said once)", step)
+        self.state.skips_batches = True
 
     def _update(self, part: Part) -> None:
         state = self.state
@@ -266,11 +289,14 @@ class Epoch:
         epoch_began = state.step - state.step_in_epoch
         self._advance_to(epoch_began + before)
         state.hooks("on_before_optimizer_step", state.raw_optimizer)
-        if self.trainer.gradient_clip_val is not None:
+        if self.has_gradients and self.trainer.gradient_clip_val is not None:
             state.contract.clip(
                 state.module, state.optimizer, self.trainer.gradient_clip_val, self.trainer.gradient_clip_algorithm
             )
-        state.optimizer.step()
+        # As in Lightning: a step whose batches were all skipped counts, for schedules, too. Without gradients the
+        # optimizer changes nothing, and a loss scaler refuses to step.
+        if self.has_gradients or getattr(state.fabric.strategy.precision, "scaler", None) is None:
+            state.optimizer.step()
         self._advance_to(epoch_began + after)
 
     def _advance_to(self, step: int) -> None:

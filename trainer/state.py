@@ -63,6 +63,8 @@ class RunState:
     """Set by a callback; the loop saves when every callback has had its turn at this step."""
     copies_wanted: list[Path] = field(default_factory=list)
     """Files that the task has asked its trainer to save a checkpoint in."""
+    skips_batches: bool = False
+    """Whether the task has skipped a batch by returning None."""
     resumed_from: Path | None = None
     last_checkpoint: Path | None = None
     validated_at: int = -1

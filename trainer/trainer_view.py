@@ -63,8 +63,8 @@ class TrainerView:
             return vars(type(self))[name].__get__(self)
         frame = sys._getframe(1)
         asks = type(frame.f_locals["self"]).__name__ if "self" in frame.f_locals else frame.f_code.co_name
-        text = f"{asks} reads trainer.{name} ({frame.f_code.co_filename}:{frame.f_lineno}): {not_offered(name)}"
-        raise AttributeError(text)
+        place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        raise AttributeError(f"{asks} reads trainer.{name} ({place}), which Leyden's trainer does not offer")
 
     # Stage. As in Lightning, setting one to True ends the others, and False ends only itself.
 
@@ -443,8 +443,3 @@ _OF_THE_OBJECT = ("state", "datamodule")
 def offered() -> list[str]:
     """Names that `self.trainer` has."""
     return sorted([*(name for name in vars(TrainerView) if not name.startswith("_")), *_OF_THE_OBJECT])
-
-
-def not_offered(name: str) -> str:
-    """What to say of a name that it does not have."""
-    return f"Leyden's trainer does not offer {name}; it offers {', '.join(offered())}"
