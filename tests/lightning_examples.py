@@ -469,9 +469,49 @@ class PlateauWithoutMonitor(Plain):
         return [optimizer], [torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)]
 
 
-class ReturnsNone(Plain):
+class ReturnsNothing(Plain):
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        return None
+        return {"accuracy": 1.0}
+
+
+class Skips(Classic):
+    """Skips batches, the epoch's first among them; a schedule by the step goes on."""
+
+    def __init__(self, every: int = 3, momentum: float = 0.9):
+        super().__init__(frequency=1)
+        self.every = every
+        self.momentum = momentum
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        return None if batch_idx % self.every == 0 else loss
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=self.momentum)
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.7)
+        return [optimizer], [{"scheduler": schedule, "interval": "step"}]
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        SEEN.append((self.global_step, sorted(outputs), self.optimizers().param_groups[0]["lr"]))  # pyright: ignore
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        SEEN.append("step")
+
+    def on_before_zero_grad(self, optimizer: Any) -> None:
+        SEEN.append("zero")
+
+    def on_before_backward(self, loss: Tensor) -> None:
+        SEEN.append("backward")
+
+
+class EndsEpochs(Plain):
+    def training_epoch_end(self, outputs: Any) -> None: ...
+
+    def validation_epoch_end(self, outputs: Any) -> None: ...
+
+
+class EndsTests(Plain):
+    def test_epoch_end(self, outputs: Any) -> None: ...
 
 
 class SkipsEpoch(Plain):
@@ -488,3 +528,42 @@ class LogsVector(Plain):
 class OwnLoaders(Plain):
     def train_dataloader(self) -> Any:
         raise AssertionError("the dataset's loaders are used")
+
+
+class LoadersInside(Plain):
+    """Brings its data, in the order in which Lightning asks for it."""
+
+    def __init__(self, samples: int = 48) -> None:
+        super().__init__()
+        self.samples = samples
+
+    def prepare_data(self) -> None:
+        SEEN.append("prepare")
+
+    def setup(self, stage: str) -> None:
+        if stage == "fit":
+            SEEN.append("setup(fit)")
+            SEEN.append((self.trainer.datamodule, self.trainer.world_size, self.trainer.max_epochs))
+            self.sets = points(self.samples, 1), points(23, 2)
+        if stage == "test":
+            self.test_set = points(17, 3)
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(self.sets[0], batch_size=8)
+
+    def val_dataloader(self) -> Any:
+        return DataLoader(self.sets[1], batch_size=5)
+
+    def test_dataloader(self) -> Any:
+        return DataLoader(self.test_set, batch_size=5)
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return 2 * batch[0], batch[1]
+
+
+class LoadersAndModel(LoadersInside):
+    """Around a model of the config, which asks for the number of classes."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.net = model  # pyright: ignore

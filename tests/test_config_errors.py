@@ -244,7 +244,7 @@ def test_table_is_long_enough() -> None:
 
 def test_task_with_its_own_network_wants_no_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, {"mytask.py": "class Whole:\n    def __init__(self, classes):\n        pass\n"})
-    assert cli.main(["task._target_=mytask.Whole", "~task.label_smoothing"]) == 2
+    assert cli.main(["task._target_=mytask.Whole"]) == 2
     assert "try: model=null" in capsys.readouterr().err
 
 

@@ -15,7 +15,7 @@ from lightning.pytorch import LightningModule
 from torch import nn
 from torch.optim import Optimizer
 
-from .config import Config
+from .config import TASK_LOADERS, Config
 from .data import ImageData, Splits
 from .dropout import keyed
 from .lightning_module import (
@@ -28,6 +28,7 @@ from .lightning_module import (
     settle_precision,
     unused_of_task,
 )
+from .lightning_packages import is_lightning_module
 from .loader_data import LoaderData, is_data_module
 from .log import log
 from .parameter_groups import parameter_groups
@@ -39,6 +40,7 @@ from .strategies.contract import Contract
 from .sync_batchnorm import synchronized
 from .targets import build, locate, takes
 from .task import Step
+from .task_loaders import TaskLoaderData
 
 
 @dataclass(frozen=True)
@@ -73,19 +75,27 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     seed_everything(config.seed)
     contract = Contract(fabric)
     pulse.at(PREPARATION, 0)
-    data = make_data(config, fabric, contract, shared.splits if shared is not None else None)
-    pulse.at(START, 0)
-    task = make_task(config, data, contract)
+    if config.dataset.target == TASK_LOADERS:
+        task = make_task(config, None, contract)
+        data = TaskLoaderData(config, fabric, task, contract.parts(), contract.stand_in())
+    else:
+        data = make_data(config, fabric, contract, shared.splits if shared is not None else None)
+        pulse.at(START, 0)
+        task = make_task(config, data, contract)
     state = RunState(config, run_dir, fabric, contract, task, data, stop_request)
+    state.hooks = Hooks(*[m for m in (task, getattr(data, "module", None)) if m is not None])
+    state.callbacks = {name: build(node) for name, node in config.callbacks.items() if node is not None}
+    attach(task, state)
+    if isinstance(data, TaskLoaderData):
+        pulse.at(PREPARATION, 0)
+        data.open()
+    else:
+        task.setup("fit")
     if state.steps_per_epoch == 0:
         limit = config.trainer.limit_train_batches
         raise ValueError(
             f"trainer.limit_train_batches={limit} leaves nothing of the {data.steps_per_epoch} steps an epoch"
         )
-    state.hooks = Hooks(*[m for m in (task, getattr(data, "module", None)) if m is not None])
-    state.callbacks = {name: build(node) for name, node in config.callbacks.items() if node is not None}
-    attach(task, state)
-    task.setup("fit")
     task.configure_model()
     if config.trainer.sync_batchnorm and fabric.world_size > 1:
         synchronized(task, state.padding)
@@ -95,7 +105,7 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     pulse.at(START, 0)
     state.module = fabric.setup_module(Step(task))
     pulse.at(START, 0)
-    settle_precision(task)
+    settle_precision(task, fabric.device)
     optimizer, state.schedules = make_optimizer(config, task, state)
     state.optimizer = fabric.setup_optimizers(optimizer)
     contract.attach(state)
@@ -169,8 +179,9 @@ def make_data(config: Config, fabric: Fabric, contract: Contract, splits: Splits
 
 
 def make_task(config: Config, data: Any, contract: Contract) -> LightningModule:
-    """The task, around the model where the config has one."""
-    known = {name: getattr(data, name) for name in ("classes", "image_shape") if getattr(data, name) is not None}
+    """The task, around the model where the config has one. `data` is None where the task brings its loaders."""
+    values = {name: getattr(data, name, None) for name in ("classes", "image_shape")}
+    known = {name: value for name, value in values.items() if value is not None}
     if config.model is None:
         task = build(config.task, **known)
         log.info("task %s brings its own network (model=null)", config.task.target)
@@ -180,13 +191,14 @@ def make_task(config: Config, data: Any, contract: Contract) -> LightningModule:
         if config.trainer.compile:
             model.compile()
         task = build(config.task, model=model, **known)
-    if not isinstance(task, LightningModule):
+    if not is_lightning_module(task):
         raise ValueError(f"task: {config.task.target} is not a LightningModule")
     missing = refused(task)
     if missing:
         raise ValueError("Leyden's loop does not offer what the task asks for: " + "; ".join(missing))
-    for name in unused_of_task(task):
-        log.info("%s.%s is not used: the data is what dataset says", type(task).__name__, name)
+    for name in unused_of_task(task) if data is not None else ():
+        text = "%s.%s is not used: the data is what dataset says; dataset=null takes the task's own loaders"
+        log.info(text, type(task).__name__, name)
     return task
 
 

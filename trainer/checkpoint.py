@@ -112,6 +112,26 @@ def save(state: RunState) -> Path | None:
     return path
 
 
+def write_copies(state: RunState) -> None:
+    """Write the checkpoints that the task has asked its trainer for. Every worker must call it, between two steps.
+
+    Raises:
+        ValueError: the strategy divides checkpoints over several files.
+        NotFinite: the weights are not finite; nothing was written.
+    """
+    pulse.at(MEETING, state.step)
+    state.contract.settle(state.task)
+    if state.contract.shard(state.task, state.raw_optimizer) is not None:
+        raise ValueError("trainer.save_checkpoint: this strategy's checkpoints are several files; callbacks.checkpoint")
+    content = {**collect(state), "shards": 0}
+    for path in state.copies_wanted if state.fabric.is_global_zero else ():
+        refuse_not_finite(content["model"])
+        write(content, path)
+    state.copies_wanted.clear()
+    state.fabric.barrier()
+    pulse.at(CALLBACKS, state.step)
+
+
 def save_shards(state: RunState, path: Path) -> int:
     """Each worker writes what the strategy says is its own. Returns how many files lie beside the checkpoint.
 

@@ -1,16 +1,19 @@
 """What must hold between keys, and between keys, classes and this machine, before anything starts."""
 
+import inspect
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from .config import Config, Target
+from .config import TASK_LOADERS, Config, Target
 from .environment import not_on_this_machine, settings
-from .errors import Problem, raise_all
+from .errors import Problem, nearest, raise_all
 from .hardware import Slurm
+from .lightning_packages import class_overrides, is_data_module_class, is_module_class
 from .signatures import find, is_a, parameters_of, signature_problems
 from .topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count
+from .trainer_uses import uses
 
 Check = Callable[[Config], Iterator[Problem]]
 
@@ -37,7 +40,14 @@ def check_classes(config: Config) -> None:
         ConfigError: with every mistake found.
     """
     raise_all(signature_problems(config))
-    with_classes: list[Check] = [_dataset_class, _task_and_model, _monitor, _strategy_refuses]
+    with_classes: list[Check] = [
+        _dataset_class,
+        _task_and_model,
+        _task_loaders,
+        _trainer_uses,
+        _monitor,
+        _strategy_refuses,
+    ]
     raise_all(problem for rule in with_classes for problem in rule(config))
 
 
@@ -201,6 +211,40 @@ def _task_and_model(config: Config) -> Iterator[Problem]:
     required = parameter is not None and parameter.default is parameter.empty and "model" not in config.task.arguments
     if config.model is None and required:
         yield Problem("model", f"the task {name} needs a model", None, "model=lenet5")
+
+
+def _task_loaders(config: Config) -> Iterator[Problem]:
+    """dataset=null: the task brings its loaders, and nothing says how many classes there are."""
+    if config.dataset.target != TASK_LOADERS:
+        return
+    cls = _class("task", config.task)
+    name = config.task.target.rpartition(".")[2]
+    if not (is_module_class(cls) and class_overrides(cls, "train_dataloader")):
+        yield Problem("dataset", f"is null, and the task {name} has no train_dataloader", None, "dataset=digits")
+    for key, node in (("task", config.task), ("model", config.model)):
+        parameters = {} if node is None else parameters_of(_class(key, node))
+        needed = [name for name in ("classes", "image_shape") if name in parameters]
+        for argument in needed:
+            if node is not None and parameters[argument].default is inspect.Parameter.empty:
+                given = argument in node.arguments
+                text = f"must be given: with dataset=null the loaders are {name}'s, which do not say it"
+                yield from () if given else [Problem(f"{key}.{argument}", text, remedy=f"{key}.{argument}=...")]
+
+
+def _trainer_uses(config: Config) -> Iterator[Problem]:
+    """What the task and the data module read of Lightning's Trainer, and Leyden's small trainer does not have."""
+    for key, node in (("task", config.task), ("dataset", config.dataset)):
+        cls = _class(key, node)
+        if not is_module_class(cls) and not is_data_module_class(cls):
+            continue
+        from .trainer_view import offered  # imports torch, which such a class has imported before
+
+        for use in uses(cls):
+            if use.name not in offered():
+                close = nearest(use.name, offered())
+                text = f"{cls.__name__} reads self.trainer.{use.name} ({use.file}:{use.line}), which Leyden's trainer "
+                text += "does not offer" + (f"; it has {close}" if close else "")
+                yield Problem(f"{key}._target_", text, node.target)
 
 
 def _monitor(config: Config) -> Iterator[Problem]:

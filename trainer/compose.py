@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -25,9 +25,10 @@ from omegaconf import DictConfig, OmegaConf, flag_override, open_dict, read_writ
 from omegaconf.errors import OmegaConfBaseException
 
 from .checks import check_classes, check_values
-from .config import Config
+from .config import TASK_LOADERS, Config
 from .errors import ConfigError, Problem, refuse
 from .hydra_errors import Situation, explained
+from .leftover_keys import Leftover, drop_from_composition, leftovers, not_taken
 from .origin import Given, Origin
 from .remedies import with_working_remedies
 from .run_folder import Claim, absolute, claim
@@ -35,6 +36,7 @@ from .targets import make_importable
 from .validation import validated
 
 MAIN = "pkg://leyden.conf"
+_SHIPPED = Path(str(resources.files("leyden.conf")))
 BUILT_GROUPS = ("dataset", "augment", "model", "task", "strategy", "optimizer", "schedule", "callbacks", "logger")
 """Groups whose nodes are classes: a key below them may be a constructor argument that no YAML names."""
 
@@ -107,6 +109,8 @@ class Run:
     """Plain and resolved: what is frozen."""
     composed: DictConfig
     """As Hydra composed it, its own `hydra` node included."""
+    dropped: list[Leftover] = field(default_factory=list)
+    """Keys of Leyden's YAML that belonged to a class which the user has replaced."""
 
     @property
     def is_sweep(self) -> bool:
@@ -160,11 +164,9 @@ class Composer:
             ConfigError: with every mistake found, each with the place where it was made.
         """
         try:
-            run = self.judged(self.composed(overrides), overrides)
-            self.judge_classes(run, overrides)
+            return self.judge_classes(self.judged(self.composed(overrides), overrides), overrides)
         except ConfigError as error:
             raise self.remedied(error, overrides) from None
-        return run
 
     def remedied(self, error: ConfigError, overrides: Sequence[str]) -> ConfigError:
         """The error with those of its remedies that work."""
@@ -187,13 +189,23 @@ class Composer:
             raise error.located(self.origin(overrides).where, context) from None
         return Run(config, values, composed)
 
-    def judge_classes(self, run: Run, overrides: Sequence[str], context: str = "") -> None:
-        """Import the classes that a run names and hold its values against them."""
+    def judge_classes(self, run: Run, overrides: Sequence[str], context: str = "") -> Run:
+        """Import the classes that a run names and hold its values against them.
+
+        Returns:
+            The run without the keys of Leyden's YAML that a class of the user's does not take.
+        """
         make_importable(run.config)
+        found = not_taken(run.config)
+        dropped = leftovers(found, self.origin(overrides)) if found else []
+        if dropped:
+            drop_from_composition(run.composed, [each.key for each in dropped])
+            run = replace(self.judged(run.composed, overrides, context), dropped=dropped)
         try:
             check_classes(run.config)
         except ConfigError as error:
             raise error.located(self.origin(overrides).where, context) from None
+        return run
 
     def plain_values(self) -> dict[str, Any]:
         """The config without any override, unresolved."""
@@ -207,7 +219,7 @@ class Composer:
         given = [Given(o.key_or_group, typed) for o, typed in zip(parsed, overrides, strict=True)]
         origin = Origin(given)
         for file, package in self.loader.files(self.config_name, list(overrides)):
-            origin.read(file, package)
+            origin.read(file, package, shipped=file.is_relative_to(_SHIPPED))
         return origin
 
     def claim(self, run: Run, overrides: Sequence[str]) -> Claim:
@@ -299,6 +311,9 @@ def frozen(composed: DictConfig, hydra: Any, python_path: Sequence[str], swept: 
         "overrides": [str(override) for override in hydra.overrides.task],
         "swept": list(swept),
     }
+    dataset = values.get("dataset")
+    if choices.get("dataset") is None and isinstance(dataset, dict) and "_target_" not in dataset:
+        values["dataset"] = {"_target_": TASK_LOADERS, **dataset}
     given = values.get("python_path", [])
     if isinstance(given, list):
         values["python_path"] = list(dict.fromkeys([*given, *python_path]))

@@ -29,6 +29,10 @@ class Target(BaseModel):
         return dict(self.model_extra or {})
 
 
+TASK_LOADERS = "leyden.trainer.task_loaders.TaskLoaders"
+"""What `dataset._target_` is where the task brings its loaders (dataset=null)."""
+
+
 class Dataset(Target):
     """A dataset class, or a LightningDataModule, and how it is read."""
 

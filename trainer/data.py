@@ -23,6 +23,7 @@ from .protocols import Augmentation, Dataset
 from .random_state import generator, mix
 from .signals import LeftToTheWorker
 from .targets import build
+from .trainer_view import LoaderView
 
 _SPLIT_SEED = 0
 """Validation samples and partitions are the same for every seed, so that runs can be compared."""
@@ -357,6 +358,19 @@ class ImageData(LightningDataModule):
 
     def has(self, split: str) -> bool:
         return (self.val_set if split == "val" else self.test_set) is not None
+
+    def loader_of(self, split: str) -> Any:
+        """Samples and sizes of "train", "val" or "test" as a module asks its trainer for them; None: no such split."""
+        dataset = {"train": self.train_set, "val": self.val_set, "test": self.test_set}[split]
+        if dataset is None:
+            return None
+        batches = self.batches_of(split)
+        assert batches is not None
+        return LoaderView(dataset, self.config.batch_size, batches)
+
+    def batches_of(self, split: str) -> int | None:
+        """Batches of an epoch of a split; a training step reads `accumulate` of them."""
+        return self.order.steps * self.accumulate if split == "train" else self.evaluation_steps(split)
 
     def evaluation_steps(self, split: str) -> int:
         dataset = self.val_set if split == "val" else self.test_set

@@ -8,10 +8,11 @@ import torch
 from lightning.fabric.plugins import MixedPrecision
 from torchmetrics import Metric
 
-from .lightning_module import TrainerView, batch_transfer, overrides, positional
+from .lightning_module import batch_transfer, overrides, positional
 from .metric_log import MetricLog
 from .pulse import CALLBACKS, EVALUATION, MEETING, pulse
 from .state import RunState, limited
+from .trainer_view import TrainerView
 
 
 def evaluate(
@@ -53,10 +54,13 @@ def evaluate(
             if samples:
                 for observe in observers:
                     observe(state, split, index, output, batch)
+        state.log.ended = True
         state.log.samples = seen  # what a hook logs now stands for all of them
         state.hooks(f"on_{stage}_epoch_end")
         pulse.at(MEETING, state.step)
         values = state.log.epoch_values(state.fabric.strategy)
+        if weights is None:
+            state.metrics.update(values)
         pulse.at(CALLBACKS, state.step)
         state.hooks(f"on_{stage}_end")
     pulse.at(MEETING, state.step)
@@ -70,7 +74,8 @@ def _evaluating(
     state: RunState, split: Literal["val", "test"], weights: AbstractContextManager[Any] | None
 ) -> Iterator[None]:
     """Evaluation mode, the weights to be judged, and a log of its own; afterwards everything as it was."""
-    training_log, state.log = state.log, MetricLog(split, steps_by_default=False, owner=state.task)
+    training_log = state.log
+    state.log = MetricLog(split, steps_by_default=False, owner=state.task, outer=training_log)
     seen, stage = view_of(state), "validating" if split == "val" else "testing"
     # Module by module: a task may keep its frozen layers in evaluation mode while it trains.
     modes = [(module, module.training) for module in state.module.modules()]

@@ -17,8 +17,10 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import ReduceLROnPlateau
 from torchmetrics import Metric
 
+from .lightning_packages import is_lightning_module, overrides
 from .log import log as run_log
 from .metric_log import named_values
+from .trainer_view import TrainerView
 
 if TYPE_CHECKING:
     from .state import RunState
@@ -38,6 +40,12 @@ _NOT_OFFERED = (
     "optimizer_zero_grad",
     "transfer_batch_to_device",
 )
+_REMOVED = {
+    "training_epoch_end": "on_train_epoch_end",
+    "validation_epoch_end": "on_validation_epoch_end",
+    "test_epoch_end": "on_test_epoch_end",
+}
+"""Hooks of Lightning 1 that Lightning 2 refuses by name, and the hook in place of each."""
 _NOT_OFFERED_TO_DATA = ("on_before_batch_transfer", "transfer_batch_to_device")
 _DATA_IN_TASK = ("prepare_data", "train_dataloader", "val_dataloader", "test_dataloader")
 _SCHEDULE_KEYS = ("scheduler", "interval", "frequency", "monitor", "strict", "reduce_on_plateau", "name")
@@ -47,6 +55,9 @@ def refused(task: LightningModule) -> list[str]:
     """What the task asks for that the loop does not offer, by name."""
     name = type(task).__name__
     missing = [f"{name} overrides {hook}" for hook in _NOT_OFFERED if overrides(task, hook)]
+    for hook, instead in _REMOVED.items():
+        if callable(getattr(task, hook, None)):
+            missing.append(f"{name}.{hook} (Lightning 2 has removed it: keep outputs in an attribute, and {instead})")
     if not task.automatic_optimization:
         missing.append(f"{name} sets automatic_optimization = False (manual optimization)")
     if not overrides(task, "training_step"):
@@ -64,12 +75,6 @@ def refused_of_data(module: LightningDataModule) -> list[str]:
 def unused_of_task(task: LightningModule) -> list[str]:
     """What the task defines and `dataset` decides, as a LightningDataModule does under Lightning's Trainer."""
     return [hook for hook in _DATA_IN_TASK if overrides(task, hook)]
-
-
-def overrides(module: LightningModule | LightningDataModule, hook: str) -> bool:
-    """Whether the class defines a hook of its own."""
-    base = LightningModule if isinstance(module, LightningModule) else LightningDataModule
-    return getattr(type(module), hook, None) is not getattr(base, hook, None)
 
 
 class Hooks:
@@ -115,6 +120,9 @@ class ScheduleEntry:
     monitor: str | None = None
     strict: bool = True
     """Whether a monitored metric that was not logged ends the run; else the scheduler waits."""
+    name: str | None = None
+    reduce_on_plateau: bool = False
+    """Whether the scheduler's step takes the monitored value."""
 
 
 def read_configure_optimizers(returned: Any, task_name: str) -> tuple[Optimizer, list[ScheduleEntry]]:
@@ -157,9 +165,9 @@ def _schedule_entry(given: Any) -> ScheduleEntry:
     unknown = sorted(set(given) - set(_SCHEDULE_KEYS))
     if unknown:
         run_log.warning("configure_optimizers: lr_scheduler has no key %s; it is ignored", ", ".join(unknown))
-    known = {key: given[key] for key in ("scheduler", "interval", "frequency", "monitor", "strict") if key in given}
+    known = {key: given[key] for key in _SCHEDULE_KEYS if key in given}
     entry = ScheduleEntry(**known)
-    watches = given.get("reduce_on_plateau", isinstance(entry.scheduler, ReduceLROnPlateau))
+    watches = entry.reduce_on_plateau = given.get("reduce_on_plateau", isinstance(entry.scheduler, ReduceLROnPlateau))
     if watches and entry.monitor is None:
         raise ValueError("ReduceLROnPlateau needs a metric to watch: schedule.monitor, or 'monitor' beside it")
     if not watches:
@@ -169,145 +177,9 @@ def _schedule_entry(given: Any) -> ScheduleEntry:
     return entry
 
 
-class TrainerView:
-    """What a task may ask of `self.trainer`. Anything else raises AttributeError with the list."""
-
-    def __init__(self, state: "RunState"):
-        self._state = state
-        self.training = self.validating = self.testing = self.sanity_checking = self.predicting = False
-        self.barebones = False
-        self.progress_bar_callback = None
-        self.datamodule = getattr(state.data, "module", state.data)
-
-    def __getattr__(self, name: str) -> Any:
-        offered = ", ".join(sorted(n for n in vars(type(self)) if not n.startswith("_")))
-        raise AttributeError(f"Leyden's trainer has no {name!r}; it offers {offered}, datamodule, training, validating")
-
-    @property
-    def current_epoch(self) -> int:
-        return self._state.epoch
-
-    @property
-    def global_step(self) -> int:
-        return self._state.step
-
-    @property
-    def max_epochs(self) -> int:
-        return self._state.config.trainer.max_epochs
-
-    @property
-    def max_steps(self) -> int:
-        return self._state.config.trainer.max_steps
-
-    @property
-    def estimated_stepping_batches(self) -> int:
-        return self._state.total_steps
-
-    @property
-    def num_training_batches(self) -> int:
-        return self._state.steps_per_epoch * self.accumulate_grad_batches
-
-    @property
-    def accumulate_grad_batches(self) -> int:
-        return self._state.config.trainer.accumulate_grad_batches
-
-    @property
-    def world_size(self) -> int:
-        return self._state.fabric.world_size
-
-    @property
-    def num_devices(self) -> int:
-        return self._state.config.topology.devices_per_node
-
-    @property
-    def num_nodes(self) -> int:
-        return self._state.config.topology.nodes
-
-    @property
-    def global_rank(self) -> int:
-        return self._state.fabric.global_rank
-
-    @property
-    def local_rank(self) -> int:
-        return self._state.fabric.local_rank
-
-    @property
-    def is_global_zero(self) -> bool:
-        return self._state.fabric.is_global_zero
-
-    @property
-    def strategy(self) -> Any:
-        return self._state.fabric.strategy
-
-    @property
-    def precision(self) -> str:
-        return self._state.config.trainer.precision
-
-    @property
-    def optimizers(self) -> list[Any]:
-        return [self._state.optimizer]
-
-    @property
-    def lr_scheduler_configs(self) -> list[ScheduleEntry]:
-        return self._state.schedules
-
-    @property
-    def callback_metrics(self) -> dict[str, torch.Tensor]:
-        """Newest values; what is logged by step and by epoch also under its plain name, with the epoch's value."""
-        values = {name: torch.tensor(value) for name, value in self._state.metrics.items()}
-        for name in [n for n in values if n.endswith("_epoch")]:
-            values.setdefault(name.removesuffix("_epoch"), values[name])
-        return values
-
-    @property
-    def logged_metrics(self) -> dict[str, torch.Tensor]:
-        return {name: torch.tensor(value) for name, value in self._state.metrics.items()}
-
-    @property
-    def logger(self) -> Any:
-        return self._state.fabric.loggers[0] if self._state.fabric.loggers else None
-
-    @property
-    def loggers(self) -> list[Any]:
-        return self._state.fabric.loggers
-
-    @property
-    def default_root_dir(self) -> str:
-        return str(self._state.run_dir)
-
-    @property
-    def log_dir(self) -> str:
-        return str(self._state.run_dir)
-
-    @property
-    def log_every_n_steps(self) -> int:
-        return self._state.config.trainer.log_every_n_steps
-
-    @property
-    def gradient_clip_val(self) -> float | None:
-        return self._state.config.trainer.gradient_clip_val
-
-    @property
-    def fast_dev_run(self) -> bool:
-        return self._state.config.trainer.fast_dev_run
-
-    @property
-    def lightning_module(self) -> LightningModule:
-        return self._state.task
-
-    @property
-    def should_stop(self) -> bool:
-        return self._state.stop_reason is not None
-
-    @should_stop.setter
-    def should_stop(self, stop: bool) -> None:
-        self._state.stop_reason = f"{type(self._state.task).__name__} asked to stop" if stop else None
-
-
 def attach(task: LightningModule, state: "RunState") -> None:
     """Gives the task, and the LightningModules in it, their `trainer`, and a `log` that the loop reads."""
-    view: Any = TrainerView(state)  # quacks as far as promised
-    task.trainer = view
+    view: Any = TrainerView(state)
     if view.datamodule is not None:
         view.datamodule.trainer = view
     state.log.owner = task
@@ -329,22 +201,24 @@ def attach(task: LightningModule, state: "RunState") -> None:
         return state.raw_optimizer
 
     for module in task.modules():
-        if isinstance(module, LightningModule):
+        if is_lightning_module(module):
+            module.trainer = view
             # Set on the object: nn.Module would take a function for a plain attribute, which is what is wanted.
             object.__setattr__(module, "log", log)
             object.__setattr__(module, "log_dict", log_dict)
             object.__setattr__(module, "optimizers", optimizers)
 
 
-def settle_precision(task: LightningModule) -> None:
-    """Tells every LightningModule the dtype its parameters have got; metrics keep adding up in float32.
+def settle_precision(task: LightningModule, device: torch.device) -> None:
+    """Tells every LightningModule its device and the dtype its parameters have got; metrics keep adding up in float32.
 
     To be called when precision and strategy have converted and wrapped the task.
     """
     for module in task.modules():
         if isinstance(module, Metric):
             module.set_dtype(torch.float32)
-        elif isinstance(module, LightningModule):
+        elif is_lightning_module(module):
+            module._device = device  # Fabric does it for modules of the package lightning alone
             floating = next((p for p in module.parameters() if p.is_floating_point()), None)
             if floating is not None:
                 module._dtype = floating.dtype

@@ -4,10 +4,9 @@ Its loaders stay as they are but for the sampler of several workers. Their order
 random transforms draw from the run's own numbers, and a resumed epoch reads past what was trained already.
 """
 
-import inspect
 import random
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from itertools import islice
 from types import SimpleNamespace
 from typing import Any
@@ -17,16 +16,18 @@ import torch
 from lightning.fabric import Fabric
 from lightning.fabric.utilities.data import _update_dataloader, has_iterable_dataset
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import LightningDataModule
+from lightning.pytorch import LightningDataModule, LightningModule
 from torch.utils.data import DataLoader, DistributedSampler, Sampler
 
 from .config import Config
 from .data import Part
-from .lightning_module import TrainerView, overrides, refused_of_data
+from .lightning_module import refused_of_data
+from .lightning_packages import is_data_module_class, overrides
 from .log import log
 from .random_state import mix, seed_everything
 from .signals import LeftToTheWorker
 from .targets import build, locate
+from .trainer_view import TrainerView
 
 _END = object()
 _EVALUATION = -1
@@ -35,8 +36,7 @@ _EVALUATION = -1
 
 def is_data_module(target: str) -> bool:
     """Whether a `_target_` is a LightningDataModule rather than a dataset."""
-    found = locate(target)
-    return inspect.isclass(found) and issubclass(found, LightningDataModule)
+    return is_data_module_class(locate(target))
 
 
 class LoaderData:
@@ -53,28 +53,42 @@ class LoaderData:
         Raises:
             ValueError: settings or hooks that cannot be honoured; loaders that are not one DataLoader.
         """
+        self._settings(config, fabric, parts, stand_in)
+        self.module = self._build()
+        if fabric.local_rank == 0:
+            self.module.prepare_data()
+        fabric.barrier()
+        self.module.setup("fit")
+        self.classes = getattr(self.module, "classes", getattr(self.module, "num_classes", None))
+        self.image_shape = getattr(self.module, "image_shape", None)
+        self._open()
+
+    def _settings(self, config: Config, fabric: Fabric, parts: int, stand_in: bool) -> None:
         self.config = config
         self.fabric = fabric
         self.accumulate = config.trainer.accumulate_grad_batches * parts
         self.stand_in = stand_in and fabric.world_size > 1
-        self.module = self._build()
-        self.on_after_batch_transfer: Callable[[Any, int], Any] = self.module.on_after_batch_transfer
-        if fabric.local_rank == 0:
-            self.module.prepare_data()
-        fabric.barrier()
         self.bad_samples: dict[str, None] = {}
-        self.module.setup("fit")
-        self.classes = getattr(self.module, "classes", getattr(self.module, "num_classes", None))
-        self.image_shape = getattr(self.module, "image_shape", None)
+
+    @property
+    def source(self) -> LightningDataModule | LightningModule:
+        """Whose loaders these are."""
+        return self.module
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return self.module.on_after_batch_transfer(batch, dataloader_idx)
+
+    def _open(self) -> None:
+        """Ask for the loaders."""
+        name = type(self.source).__name__
         self._train = self._loader("train_dataloader")
         self._evaluation = {"val": self._loader("val_dataloader"), "test": None}
-        if overrides(self.module, "test_dataloader"):
-            self.module.setup("test")
+        if overrides(self.source, "test_dataloader"):
+            self.source.setup("test")
             self._evaluation["test"] = self._loader("test_dataloader")
         if self._train is None:
-            raise ValueError(f"{config.dataset.target} has no train_dataloader")
-        if _length(self._train) is None and not isinstance(config.trainer.limit_train_batches, int):
-            name = type(self.module).__name__
+            raise ValueError(f"{name} has no train_dataloader")
+        if _length(self._train) is None and not isinstance(self.config.trainer.limit_train_batches, int):
             raise ValueError(f"{name}.train_dataloader has no length: trainer.limit_train_batches=N says it")
 
     def _build(self) -> LightningDataModule:
@@ -100,10 +114,10 @@ class LoaderData:
 
     def _loader(self, name: str) -> Any:
         """The module's loader, of which this worker reads its share; None where it has none."""
-        if not overrides(self.module, name):
+        if not overrides(self.source, name):
             return None
-        loader = getattr(self.module, name)()
-        where = f"{type(self.module).__name__}.{name}"
+        loader = getattr(self.source, name)()
+        where = f"{type(self.source).__name__}.{name}"
         if isinstance(loader, (list, tuple)) and (not loader or isinstance(loader[0], DataLoader)):
             if len(loader) > 1:
                 raise ValueError(f"{where} gives {len(loader)} loaders; one is supported")
@@ -217,6 +231,14 @@ class LoaderData:
 
     def has(self, split: str) -> bool:
         return self._evaluation[split] is not None
+
+    def loader_of(self, split: str) -> Any:
+        """The loader of "train", "val" or "test", as this worker reads it; None where there is none."""
+        return self._train if split == "train" else self._evaluation[split]
+
+    def batches_of(self, split: str) -> int | None:
+        """This worker's batches of a split; None for a stream."""
+        return _length(self.loader_of(split))
 
     def share_bad_samples(self, fabric: Fabric) -> None:
         """Somebody's loaders raise on what they cannot read."""

@@ -40,6 +40,7 @@ def fit(state: RunState) -> None:
     pulse.at(MEETING, state.step)
     state.contract.begin_fit()
     pulse.at(CALLBACKS, state.step)
+    view_of(state).training = True
     state.hooks("on_fit_start")
     state.call("on_fit_start")
     state.hooks("on_train_start")
@@ -53,6 +54,7 @@ def fit(state: RunState) -> None:
     pulse.at(CALLBACKS, state.step)
     state.hooks("on_train_end")
     state.hooks("on_fit_end")
+    view_of(state).training = False
 
 
 def _finished(state: RunState) -> bool:
@@ -77,9 +79,10 @@ class Epoch:
         self.takes_batch_idx = positional(state.task.training_step) > 1
         self.transfer = batch_transfer(state)
         self.batch_idx = state.step_in_epoch * self.trainer.accumulate_grad_batches
+        state.batch_idx = self.batch_idx - 1
         self.output: Any = None
         self.loss: Any = None
-        self.in_step = False
+        self.in_step = self.has_gradients = False
         self.no_sync = getattr(state.fabric.strategy, "_backward_sync_control", None) is not None
         self.ledger = state.contract.ledger
         self.begin_part = state.contract.part_hook()
@@ -91,8 +94,8 @@ class Epoch:
 
     def train(self) -> None:
         state = self.state
-        state.log.in_step = True
-        view_of(state).training = True
+        state.log.in_step = state.in_epoch = True
+        state.log.ended = False
         if state.step_in_epoch == 0:
             state.log.in_step = False
             state.hooks("on_train_epoch_start")
@@ -105,7 +108,7 @@ class Epoch:
             self._save_before_failing(error)
             raise
         finally:
-            view_of(state).training = False
+            state.in_epoch = False
 
     def _stretch(self) -> bool:
         """Train until all workers have to meet. Whether the epoch goes on after it."""
@@ -173,6 +176,7 @@ class Epoch:
         state.log.begin_step()
         state.hooks("on_before_zero_grad", state.raw_optimizer)
         state.raw_optimizer.zero_grad(set_to_none=True)
+        self.has_gradients = False
         while True:
             pulse.at(DATA, state.step)
             before, waited_before = perf_counter(), self._counted()[0]
@@ -227,7 +231,7 @@ class Epoch:
 
     def _gradients(self, batch: Any, part: Part) -> None:
         state = self.state
-        index = self.batch_idx
+        index = state.batch_idx = self.batch_idx
         for hook in self.on_batch:
             hook(state, batch)
         state.hooks("on_train_batch_start", batch, index)
@@ -236,36 +240,59 @@ class Epoch:
                 self._backward(self._loss(batch, index), part)
         else:
             loss = self._loss(batch, index)
-            self.losses.append(loss.detach())
+            self.losses.append(torch.zeros((), device=state.fabric.device) if loss is None else loss.detach())
             self._backward(loss, part)
-        state.hooks("on_after_backward")
 
-    def _backward(self, loss: Tensor, part: Part) -> None:
+    def _backward(self, loss: Tensor | None, part: Part) -> None:
+        """Gradients of a loss; None where the task skips the batch."""
+        if loss is None:
+            return
         state = self.state
         self.loss = scaled = loss if part.weight == 1.0 else loss * part.weight
         pulse.at(BACKWARD, state.step)
         state.hooks("on_before_backward", scaled)
+        self.has_gradients = True
         state.fabric.backward(scaled)
+        state.hooks("on_after_backward")
 
     def _batch_end(self, batch: Any) -> None:
         """The hook sees the weights after the step, if this part has ended one."""
         if self.state.hooks.find("on_train_batch_end"):
             more = self.output if isinstance(self.output, dict) else {}
-            self.state.hooks("on_train_batch_end", {**more, "loss": self.loss.detach()}, batch, self.batch_idx)
+            outputs = {} if self.loss is None else {**more, "loss": self.loss.detach()}
+            self.state.hooks("on_train_batch_end", outputs, batch, self.batch_idx)
         self.batch_idx += 1
         self.loss = self.output = None
 
-    def _loss(self, batch: Any, index: int) -> Tensor:
+    def _loss(self, batch: Any, index: int) -> Tensor | None:
+        """The batch's loss; None: the task skips the batch, which one worker alone can do.
+
+        Raises:
+            RuntimeError: a batch is skipped by one of several workers.
+            TypeError: the task returned something else.
+        """
         arguments = (batch, index) if self.takes_batch_idx else (batch,)
         self.output = output = run_step(self.state, "training_step", *arguments)
         loss = output.get("loss") if isinstance(output, dict) else output
+        step = f"{type(self.state.task).__name__}.training_step"
+        if output is None:
+            self._refuse_to_skip(step)
+            return None
         if not isinstance(loss, Tensor):
-            raise TypeError(
-                f"{type(self.state.task).__name__}.training_step must return the loss (a tensor, or a dict with "
-                f"'loss'), not {type(loss).__name__}"
-            )
+            kind = type(loss).__name__
+            raise TypeError(f"{step} must return the loss (a tensor, or a dict with 'loss') or None, not {kind}")
         # a reduced precision would round the part's weight
         return loss.float() if loss.dtype in (torch.bfloat16, torch.float16) else loss
+
+    def _refuse_to_skip(self, step: str) -> None:
+        if self.state.config.topology.workers > 1 or self.turns is not None:
+            raise RuntimeError(
+                f"{step} returned None to skip a batch, which one synchronous worker alone can do: others would wait "
+                "for its gradients; return a loss of 0 times the network's output instead"
+            )
+        if not self.state.skips_batches:
+            log.info("%s returned None: the batch is skipped (said once)", step)
+        self.state.skips_batches = True
 
     def _update(self, part: Part) -> None:
         state = self.state
@@ -275,11 +302,14 @@ class Epoch:
         self._advance_to(epoch_began + before)
         self._note_rate()
         state.hooks("on_before_optimizer_step", state.raw_optimizer)
-        if self.trainer.gradient_clip_val is not None:
+        if self.has_gradients and self.trainer.gradient_clip_val is not None:
             state.contract.clip(
                 state.module, state.optimizer, self.trainer.gradient_clip_val, self.trainer.gradient_clip_algorithm
             )
-        state.optimizer.step()
+        # As in Lightning: a step whose batches were all skipped counts, for schedules, too. Without gradients the
+        # optimizer changes nothing, and a loss scaler refuses to step.
+        if self.has_gradients or getattr(state.fabric.strategy.precision, "scaler", None) is None:
+            state.optimizer.step()
         self._advance_to(epoch_began + after)
 
     def _note_rate(self) -> None:
@@ -309,6 +339,8 @@ class Epoch:
             self._log()
         for hook in self.step_end:
             hook(state)
+        if state.copies_wanted:
+            checkpoint.write_copies(state)
         # At its end an epoch still has to be judged: it saves then.
         if (
             self.turns is None
@@ -388,7 +420,7 @@ class Epoch:
         pulse.at(MEETING, state.step)
         state.data.share_bad_samples(state.fabric)
         pulse.at(CALLBACKS, state.step)
-        state.log.in_step = False
+        state.log.in_step, state.log.ended = False, True
         state.hooks("on_train_epoch_end")
         pulse.at(MEETING, state.step)
         state.report({**state.log.epoch_values(state.fabric.strategy), "epoch": float(state.epoch)})
@@ -405,6 +437,8 @@ class Epoch:
         state.call("on_epoch_end")
         if state.save_wanted:
             self._save()
+        if state.copies_wanted:
+            checkpoint.write_copies(state)
 
     def _save(self) -> None:
         pulse.at(MEETING, self.state.step)

@@ -56,6 +56,11 @@ class Entry:
             return _reduced(values, self.reduction), sum(weights)
         return (values * torch.tensor(weights, dtype=torch.float64, device=device)).sum(), sum(weights)
 
+    def step_value(self) -> Tensor | None:
+        """The newest step's value on this worker; None where it had no sample."""
+        total, weight = self.step_total()
+        return total / weight if total is not None and self.reduction == "mean" else total
+
     def fold(self) -> None:
         """Reduce the waiting values to one number and one weight, on their device."""
         if not self.waiting:
@@ -104,13 +109,19 @@ class MetricLog:
         samples: those of this worker in the present part (of evaluation: in the present batch).
     """
 
-    def __init__(self, phase: Phase, steps_by_default: bool, owner: nn.Module | None = None):
+    def __init__(
+        self, phase: Phase, steps_by_default: bool, owner: nn.Module | None = None, outer: "MetricLog | None" = None
+    ):
         self.phase: Phase = phase
+        self.outer = outer
+        """That of the training which an evaluation interrupts."""
         self.steps_by_default = steps_by_default
         self.owner = owner
         """The task: a worker that logged nothing finds there the Metric objects that the others logged."""
         self.samples = 1
         self.in_step = False
+        self.ended = False
+        """Whether the last batch of the epoch is done: what a hook reads now are the epoch's values."""
         self.entries: dict[str, Entry] = {}
         self._step = self._part = 0
         self._metrics_of_part: dict[str, Entry] = {}
@@ -210,6 +221,33 @@ class MetricLog:
                 value = total / weight if name.reduction == "mean" else total
                 result[f"{name.name}_step" if on_epoch else name.name] = value
         return result
+
+    def own_values(self, with_metrics: bool) -> dict[str, Tensor]:
+        """This worker's values, not reduced over others: of the last training step; of the epoch once it has ended.
+
+        Args:
+            with_metrics: also of Metric objects, whose values over the epoch may need the other workers.
+        """
+        self._keep_metrics()
+        found = {} if self.outer is None else self.outer.own_values(with_metrics)
+        for name, entry in self.entries.items():
+            if not (entry.on_epoch if self.ended else entry.on_step and self.phase == "train"):
+                continue
+            value = self._epoch_so_far(entry, with_metrics) if self.ended else entry.step_value()
+            if value is not None:
+                forked = f"{name}_{'epoch' if self.ended else 'step'}" if entry.on_step and entry.on_epoch else name
+                found[name] = found[forked] = value.detach().float()
+        return found
+
+    @staticmethod
+    def _epoch_so_far(entry: Entry, with_metrics: bool) -> Tensor | None:
+        if entry.metric is not None:
+            computed = entry.metric.compute() if with_metrics and entry.metric.update_called else None
+            return computed if isinstance(computed, Tensor) and computed.numel() == 1 else None
+        entry.fold()
+        if entry.total is None or not entry.weight:
+            return None
+        return entry.total / entry.weight if entry.reduction == "mean" else entry.total
 
     def epoch_values(self, strategy: Strategy) -> dict[str, float]:
         """Values over the epoch, reduced over workers, and cleared. Every worker must call it."""

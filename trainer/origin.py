@@ -20,28 +20,34 @@ class Origin:
     def __init__(self, overrides: Iterable[Given]):
         self._overrides = list(overrides)
         self._lines: dict[str, str] = {}
+        self._shipped: dict[str, bool] = {}
 
-    def read(self, file: Path, package: str = "") -> None:
-        """Note the line of every key of a YAML file; files read later win, as they do when composing."""
+    def read(self, file: Path, package: str = "", shipped: bool = False) -> None:
+        """Note the line of every key of a YAML file; files read later win, as they do when composing.
+
+        Args:
+            shipped: whether the file is one of Leyden's.
+        """
         try:
             root = yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
         except (OSError, yaml.YAMLError):
             return
         if root is not None:
-            self._note(root, shown(file), package)
+            self._note(root, shown(file), package, shipped)
 
-    def _note(self, node: yaml.Node, file: str, key: str) -> None:
+    def _note(self, node: yaml.Node, file: str, key: str, shipped: bool) -> None:
         if key:
             self._lines.setdefault(key, f"{file}:{node.start_mark.line + 1}")
         if isinstance(node, yaml.MappingNode):
             for name, value in node.value:
                 child = f"{key}.{name.value}" if key else str(name.value)
                 self._lines[child] = f"{file}:{name.start_mark.line + 1}"
-                self._note(value, file, child)
+                self._shipped[child] = shipped
+                self._note(value, file, child, shipped)
         elif isinstance(node, yaml.SequenceNode):
             for index, value in enumerate(node.value):
                 self._lines[f"{key}.{index}"] = f"{file}:{value.start_mark.line + 1}"
-                self._note(value, file, f"{key}.{index}")
+                self._note(value, file, f"{key}.{index}", shipped)
 
     def where(self, key: str) -> str:
         """The override or the line that set this key, or the nearest node above it."""
@@ -55,6 +61,13 @@ class Origin:
     def sets(self, key: str) -> bool:
         """Whether an override or a file sets this key itself."""
         return key in self._lines or any(given.key == key for given in self._overrides)
+
+    def shipped(self, key: str) -> bool:
+        """Whether the key's value is that of a file of Leyden's: no override and no file of the user's has set it."""
+        names = [given.key for given in self._overrides]
+        # an override without a dot chooses a group's file; one above the key sets all that is below it
+        by_user = any(name == key or ("." in name and key.startswith(f"{name}.")) for name in names)
+        return self._shipped.get(key, False) and not by_user
 
     def _at(self, key: str) -> str:
         # An override inside a node explains the node only where no file set the node itself.

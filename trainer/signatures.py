@@ -78,6 +78,15 @@ def node_problems(key: str, node: Target) -> Iterator[Problem]:
         yield Problem(f"{key}.{name}", f"{_name(found)} cannot be built without it", remedy=f"+{key}.{name}=...")
 
 
+def unknown_arguments(key: str, node: Target) -> list[str]:
+    """Arguments of a node that its class does not take; none where there is no such class, or it takes any."""
+    found = find(key, node)
+    parameters = None if isinstance(found, Problem) else _parameters(found)
+    if parameters is None or _takes_any(parameters):
+        return []
+    return [name for name in node.arguments if name not in parameters]
+
+
 def _given(key: str) -> tuple[str, ...]:
     group, _, name = key.partition(".")
     is_group_node = not name or (group in ("callbacks", "logger") and "." not in name)

@@ -47,6 +47,10 @@ class RunState:
     step: int = 0
     """Optimizer steps done."""
     step_in_epoch: int = 0
+    in_epoch: bool = False
+    """Whether an epoch has begun whose end is not complete."""
+    batch_idx: int = -1
+    """Of the batch that this worker trains on, or has trained on last, in this epoch."""
     samples: int = 0
     """Samples trained on, over all workers."""
     metrics: dict[str, float] = field(default_factory=dict)
@@ -60,6 +64,10 @@ class RunState:
     stop_reason: str | None = None
     save_wanted: bool = False
     """Set by a callback; the loop saves when every callback has had its turn at this step."""
+    copies_wanted: list[Path] = field(default_factory=list)
+    """Files that the task has asked its trainer to save a checkpoint in."""
+    skips_batches: bool = False
+    """Whether the task has skipped a batch by returning None."""
     resumed_from: Path | None = None
     last_checkpoint: Path | None = None
     validated_at: int = -1

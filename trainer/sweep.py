@@ -24,6 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from .compose import Composer, Run, frozen, parsed_overrides, set_output_dir
 from .config import Config, load
 from .errors import ConfigError, refuse
+from .leftover_keys import drop_from_composition, said
 from .origin import shown
 from .pipeline.membership import pipeline_of
 from .pipeline.plan import Plan, is_pipeline
@@ -43,11 +44,14 @@ class RunTrial:
 
     python_path: list[str]
     swept: list[str]
+    dropped: dict[int, list[str]]
+    """By the trial's number, keys that its classes do not take."""
 
     def __call__(self, config: DictConfig) -> tuple[int, float]:
         """Exit code, or QUEUED, and metric."""
         hydra = HydraConfig.get()
         folder = Path(hydra.runtime.output_dir)
+        drop_from_composition(config, self.dropped.get(int(hydra.job.num), []))
         values = frozen(config, hydra, self.python_path, self.swept)
         print(f"\ntrial {hydra.job.num}: {' '.join(hydra.overrides.task)}\nrun folder: {shown(folder)}", flush=True)
         freeze(folder, values)
@@ -112,6 +116,8 @@ class Sweep:
         """Each trial's folder, below that of the sweep."""
         self._unfrozen: dict[str, Run] = {}
         """By the folder below the sweep's."""
+        self._dropped: dict[int, list[str]] = {}
+        self._said: set[str] = set()
         self._until_end = ExitStack()
         self._sweeper: Any = None
         self.plan = Plan(composer, self._master.hydra.launcher) if is_pipeline(self._master) else None
@@ -146,7 +152,7 @@ class Sweep:
 
     def _sweep(self) -> None:
         context = HydraContext(config_loader=self._composer.loader, callbacks=Callbacks(self._master))
-        task = RunTrial(self._composer.python_path, list(self._composer.swept))
+        task = RunTrial(self._composer.python_path, list(self._composer.swept), self._dropped)
         with _launchers_wrapped(self):
             self._sweeper = Plugins.instance().instantiate_sweeper(
                 config=self._master, hydra_context=context, task_function=task
@@ -220,9 +226,12 @@ class Sweep:
 
     def _judge_classes(self, number: int, overrides: list[str]) -> None:
         run = self._unfrozen[self._judged[number]]
-        self._composer.judge_classes(run, overrides, _called(number, overrides))
+        run = self._composer.judge_classes(run, overrides, _called(number, overrides))
+        self._unfrozen[self._judged[number]] = run
+        self._dropped[number] = [each.key for each in run.dropped]
         if self.plan is not None:
             self.plan.check_class(run.config)
+            self.plan.drop(self._dropped[number])
 
     def _refuse_launcher(self, config: Config, trial: str) -> None:
         if config.launcher == "node":
@@ -276,6 +285,10 @@ class Sweep:
     def freeze_trials(self) -> None:
         """Write down every trial that is known, so that those which never begin can be resumed, too."""
         assert self.folder is not None
+        for line in (line for run in self._unfrozen.values() for line in said(run.dropped)):
+            if line not in self._said:
+                print(line)
+            self._said.add(line)
         for subfolder, run in self._unfrozen.items():
             folder = self.folder / subfolder
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,13 @@
 """When checkpoints are written, and which are kept."""
 
 import math
+from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from .. import checkpoint
+from ..checkpoint_names import LAST, folder, path_in
 from ..log import log
 from ..state import RunState
 
@@ -43,8 +47,31 @@ class Checkpoint:
         self.best: list[tuple[float, int]] = []
         """(value, step) of the best checkpoints, best first."""
         self._seen = 0
+        self._folder: Path | None = None
+
+    # What modules read of Lightning's ModelCheckpoint, as `self.trainer.checkpoint_callback`.
+
+    @property
+    def dirpath(self) -> str | None:
+        return None if self._folder is None else str(self._folder)
+
+    @property
+    def best_model_path(self) -> str:
+        """Empty where nothing has been ranked yet, as in Lightning."""
+        return "" if self._folder is None or not self.best else str(path_in(self._folder, self.best[0][1]))
+
+    @property
+    def best_model_score(self) -> torch.Tensor | None:
+        return torch.tensor(self.best[0][0]) if self.best else None
+
+    @property
+    def last_model_path(self) -> str:
+        """Empty where nothing has been saved yet, as in Lightning."""
+        there_is = self._folder is not None and (self._folder / LAST).exists()
+        return str(self._folder / LAST) if self._folder is not None and there_is else ""
 
     def on_fit_start(self, state: RunState) -> None:
+        self._folder = folder(state.run_dir)
         self._seen = state.step
 
     def on_step_end(self, state: RunState) -> None:

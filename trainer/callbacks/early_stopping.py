@@ -2,6 +2,8 @@
 
 from typing import Any, Literal
 
+import torch
+
 from ..state import RunState
 
 
@@ -21,6 +23,17 @@ class EarlyStopping:
         self.min_delta = min_delta
         self.best: float | None = None
         self.without_improvement = 0
+
+    # What modules read of Lightning's EarlyStopping, as `self.trainer.early_stopping_callback`.
+
+    @property
+    def wait_count(self) -> int:
+        return self.without_improvement
+
+    @property
+    def best_score(self) -> torch.Tensor:
+        """Infinitely bad where nothing has been validated yet, as in Lightning."""
+        return torch.tensor(self.sign * (float("-inf") if self.best is None else self.best))
 
     def on_validation_end(self, state: RunState) -> None:
         if self.monitor not in state.metrics:

@@ -12,6 +12,7 @@ from ..checks import check_values
 from ..compose import Composer
 from ..config import Config, Pipeline
 from ..errors import Problem, listed, raise_all, refuse
+from ..leftover_keys import drop
 from ..signatures import is_a
 from ..sweep_results import Metric
 from ..targets import locate
@@ -121,6 +122,10 @@ class Plan:
         if is_a(locate(config.dataset.target), "LightningDataModule"):
             text = "is a LightningDataModule, whose loaders say themselves what they read: it has no partitions"
             raise refuse("dataset", text, config.dataset.target, "a dataset, or hydra/launcher=basic")
+
+    def drop(self, keys: Sequence[str]) -> None:
+        """Leave out keys that a trial's classes do not take."""
+        drop(self._values, keys)
 
     @property
     def topology(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..config import Config
 from ..errors import Problem, listed, nearest
+from ..lightning_packages import class_overrides, is_module_class
 from ..signatures import find, is_a, parameters_of
 from .delays import KINDS
 
@@ -107,13 +108,8 @@ def refused_server_optimizer(config: Config) -> Iterator[Problem]:
     if config.trainer.precision == "16-mixed":
         text = "scales the loss on each worker by a factor of its own, and the servers add up what they get"
         yield Problem("trainer.precision", text, "16-mixed", "trainer.precision=bf16-mixed")
-    from lightning.pytorch import LightningModule
-
     task = find("task", config.task)
-    if (
-        config.optimizer is None
-        or getattr(task, "configure_optimizers", None) is not LightningModule.configure_optimizers
-    ):
+    if config.optimizer is None or not is_module_class(task) or class_overrides(task, "configure_optimizers"):
         text = "the servers step with the config's optimizer, and this task brings its own (or there is none)"
         yield Problem("strategy", text, "asgd", "strategy=easgd, whose workers step by themselves")
         return

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from ..config import Config, Target
 from ..errors import Problem, listed, nearest
-from ..lightning_module import overrides
+from ..lightning_packages import is_lightning_module, overrides
 from ..log import log
 from ..signatures import find, is_a, parameters_of
 from .buckets import Bucket, make_buckets
@@ -151,7 +151,7 @@ class Butterfly(DDPStrategy):
             self._say_at_once("16-mixed scales")
             return False
         for task in module.modules():
-            hooks = [h for h in _SEE_GRADIENTS if isinstance(task, LightningModule) and overrides(task, h)]
+            hooks = [h for h in _SEE_GRADIENTS if is_lightning_module(task) and overrides(task, h)]
             if hooks:
                 self._say_at_once(f"{type(task).__name__}.{hooks[0]} sees")
                 return False

@@ -1,0 +1,191 @@
+"""A class of the user's by `_target_` alone: keys that Leyden's YAML sets for the class before it are dropped."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from leyden.trainer import cli
+from leyden.trainer.compose import Composer
+from leyden.trainer.errors import ConfigError
+
+MINE = """
+import torch
+from lightning.pytorch import LightningModule
+
+class Mine(LightningModule):
+    def __init__(self, width: int = 4):
+        super().__init__()
+        self.net = torch.nn.Linear(64, 10)
+
+    def training_step(self, batch, batch_idx):
+        images, labels = batch
+        loss = torch.nn.functional.cross_entropy(self.net(images.flatten(1)), labels)
+        self.log("train/loss", loss)
+        return loss
+
+class Smooth(Mine):
+    def __init__(self, label_smoothing: float = 0.5):
+        super().__init__()
+
+class TakesAll(Mine):
+    def __init__(self, **settings):
+        super().__init__()
+
+class Net(torch.nn.Module):
+    def __init__(self, classes, image_shape):
+        super().__init__()
+
+class Data:
+    def __init__(self, split):
+        pass
+
+class Schedule:
+    def __init__(self, optimizer):
+        pass
+
+class Callback: ...
+
+class Log:
+    def __init__(self, root_dir): ...
+
+class Alone:
+    def __init__(self): ...
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    overrides: Sequence[str]
+    dropped: Sequence[str]
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+CASES = [
+    Case("task", ["task._target_=mine.Mine", "model=null"], ["task.label_smoothing"]),
+    Case("task that takes the key", ["task._target_=mine.Smooth", "model=null"], [], {"task.label_smoothing": 0.0}),
+    Case("task that takes any", ["task._target_=mine.TakesAll", "model=null"], [], {"task.label_smoothing": 0.0}),
+    Case("task, with a key of its own", ["task._target_=mine.Mine", "task.width=7", "model=null"],
+         ["task.label_smoothing"], {"task.width": 7}),
+    Case("optimizer", ["optimizer._target_=torch.optim.Adam"], ["optimizer.momentum", "optimizer.nesterov"],
+         {"optimizer.lr": 0.02, "optimizer.decay_bias_and_norm": True}),
+    Case("schedule", ["schedule._target_=mine.Schedule"], ["schedule.warmup_steps", "schedule.final_fraction"],
+         {"schedule.interval": "step"}),
+    Case("model", ["model=mlp", "model._target_=mine.Net"], ["model.hidden", "model.dropout"]),
+    Case("dataset", ["dataset=synthetic", "dataset._target_=mine.Data"],
+         ["dataset.samples", "dataset.classes", "dataset.image_shape"], {"dataset.val_fraction": 0.2}),
+    Case("callback", ["callbacks.checkpoint._target_=mine.Callback"],
+         [f"callbacks.checkpoint.{n}" for n in ("monitor", "mode", "save_top_k", "keep_last", "every_n_epochs",
+                                                "every_n_steps")]),
+    Case("logger", ["logger.csv._target_=mine.Log"], []),
+    Case("strategy", ["strategy=easgd", "topology.devices_per_node=2", "strategy._target_=mine.Alone"],
+         ["strategy.tau", "strategy.beta"]),
+    Case("augmentation", ["augment=crop", "augment._target_=mine.Callback"], ["augment.padding", "augment.flip"]),
+    Case("a YAML of the user's over ours", ["--config-dir", "conf", "optimizer=mine"],
+         ["optimizer.momentum", "optimizer.nesterov"], {"optimizer.lr": 0.5},
+         {"conf/optimizer/mine.yaml": "defaults: [sgd]\n_target_: torch.optim.Adam\nlr: 0.5\n"}),
+    Case("an experiment of the user's", ["--config-dir", "conf", "experiment=mine"], ["task.label_smoothing"], {},
+         {"conf/experiment/mine.yaml": "# @package _global_\ntask: {_target_: mine.Mine}\n"
+                                       "defaults: [{override /model: null}]\n"}),
+]  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    (tmp_path / "mine.py").write_text(MINE)
+    return tmp_path
+
+
+def write(folder: Path, files: Mapping[str, str]) -> None:
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+def value_at(values: Any, key: str) -> Any:
+    for part in key.split("."):
+        values = values.get(part, ...) if isinstance(values, dict) else ...
+    return values
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_keys_of_leydens_yaml_that_another_class_does_not_take_are_dropped(case: Case, here: Path) -> None:
+    write(here, case.files)
+    words = list(case.overrides)
+    config_dir = words[words.index("--config-dir") + 1] if "--config-dir" in words else None
+    overrides = [word for word in words if "=" in word]
+    run = Composer(config_dir).run(overrides)
+    assert set(case.dropped) <= {each.key for each in run.dropped}
+    for values in (run.values, Composer(config_dir).frozen_in(run, here / "run")):
+        for key in case.dropped:
+            assert value_at(values, key) is ..., key
+        for key, value in case.kept.items():
+            assert value_at(values, key) == value, key
+
+
+@pytest.mark.parametrize(
+    ("overrides", "files", "key", "where"),
+    [
+        (["task.label_smoothing=0.1"], {}, "task.label_smoothing", "override 'task.label_smoothing=0.1'"),
+        (["task=mine"], {"conf/task/mine.yaml": "defaults: [classification]\nlabel_smoothing: 0.2\n"},
+         "task.label_smoothing", "conf/task/mine.yaml:2"),
+        (["experiment=mine"], {"conf/experiment/mine.yaml": "# @package _global_\ntask: {label_smoothing: 0.2}\n"},
+         "task.label_smoothing", "conf/experiment/mine.yaml:2"),
+        (["task.smoothing=0.1"], {}, "task.smoothing", "override 'task.smoothing=0.1'"),
+    ],
+)  # fmt: skip
+def test_a_key_of_the_users_stays_a_mistake(
+    here: Path, overrides: list[str], files: Mapping[str, str], key: str, where: str
+) -> None:
+    write(here, {"conf/empty.yaml": "", **files})
+    with pytest.raises(ConfigError) as error:
+        Composer("conf").run([*overrides, "task._target_=mine.Mine", "model=null"])
+    (problem,) = error.value.problems
+    assert (problem.key, problem.where) == (key, where)
+    assert "Mine takes no argument" in problem.text
+
+
+SMALL = ["model=null", "dataset.image_size=8", "trainer.max_epochs=1", "trainer.limit_train_batches=2", "logger=none",
+         "callbacks=none", "trainer.enable_progress_bar=false"]  # fmt: skip
+
+
+def test_what_is_dropped_is_said_once_and_is_not_frozen(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        cli.main(["task._target_=mine.Mine", "optimizer._target_=torch.optim.Adam", "hydra.run.dir=run", *SMALL]) == 0
+    )
+    out = capsys.readouterr().out
+    line = "task: Mine does not take label_smoothing, set by Leyden's own YAML: left out"
+    assert out.count(line) == 1
+    assert out.count("left out") == 2
+    values = yaml.safe_load((here / "run/config.yaml").read_text())
+    assert "label_smoothing" not in values["task"]
+    assert not {"momentum", "nesterov"} & set(values["optimizer"])
+    assert values["optimizer"]["lr"] == 0.02
+
+
+@pytest.mark.slow
+def test_trials_of_a_sweep_drop_their_own_keys(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    targets = "task._target_=mine.Mine,mine.Smooth"
+    assert cli.main(["-m", targets, "hydra.sweep.dir=sweep", *SMALL, "trainer.fast_dev_run=true"]) == 0
+    assert capsys.readouterr().out.count("left out") == 1
+    kept = [yaml.safe_load((here / f"sweep/{n}/config.yaml").read_text())["task"] for n in range(2)]
+    assert [("label_smoothing" in task, task["_target_"]) for task in kept] == [
+        (False, "mine.Mine"),
+        (True, "mine.Smooth"),
+    ]
+
+
+def test_the_mistake_of_one_trial_is_found_before_the_sweep(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["-m", "task._target_=mine.Mine,mine.Smooth", "task.label_smoothing=0.1", *SMALL]
+    assert cli.main(words) == 2
+    assert "in trial 0 (task._target_=mine.Mine" in capsys.readouterr().err
+    assert not (here / "outputs").exists()

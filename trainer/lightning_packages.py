@@ -1,0 +1,53 @@
+"""Base classes of `lightning` and of `pytorch_lightning`: the same code, installed under two import paths.
+
+A class of one package is no subclass of the other's, so bases are found by name and package, and neither package is
+imported for it.
+"""
+
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+if TYPE_CHECKING:
+    from lightning.pytorch import LightningDataModule, LightningModule
+
+PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+
+
+def of_lightning(cls: type) -> bool:
+    """Whether a class is Lightning's own, of either package."""
+    return cls.__module__.startswith(tuple(f"{package}." for package in (*PACKAGES, "lightning", "lightning_fabric")))
+
+
+def lightning_base(cls: type, name: str) -> type | None:
+    """The LightningModule or LightningDataModule (`name`) that a class derives from; None where it does not."""
+    return next((base for base in cls.__mro__ if base.__name__ == name and of_lightning(base)), None)
+
+
+def is_module_class(cls: Any) -> bool:
+    """Whether a class is a LightningModule of either package."""
+    return isinstance(cls, type) and lightning_base(cls, "LightningModule") is not None
+
+
+def is_data_module_class(cls: Any) -> bool:
+    """Whether a class is a LightningDataModule of either package."""
+    return isinstance(cls, type) and lightning_base(cls, "LightningDataModule") is not None
+
+
+def is_lightning_module(value: Any) -> "TypeGuard[LightningModule]":
+    """Whether an object is a LightningModule of either package."""
+    return is_module_class(type(value))
+
+
+def is_lightning_data_module(value: Any) -> "TypeGuard[LightningDataModule]":
+    """Whether an object is a LightningDataModule of either package."""
+    return is_data_module_class(type(value))
+
+
+def overrides(module: Any, hook: str) -> bool:
+    """Whether the class of a LightningModule or LightningDataModule defines a hook itself."""
+    return class_overrides(type(module), hook)
+
+
+def class_overrides(cls: type, hook: str) -> bool:
+    """The same of the class; a hook that Lightning's base does not have counts where the class has it."""
+    base = lightning_base(cls, "LightningModule") or lightning_base(cls, "LightningDataModule")
+    return getattr(cls, hook, None) is not getattr(base, hook, None)
