@@ -594,12 +594,11 @@ def test_who_reads_a_parameter_is_learned() -> None:
         (["strategy.order=far-first"], ["did you mean far_first?"]),
         (["strategy.bucket_cap_mb=0"], ["strategy.bucket_cap_mb = 0", "must be greater than 0"]),
         (["strategy.timeout_s=-1"], ["strategy.timeout_s = -1", "must be greater than 0"]),
-        (["callbacks=[default,ema]"], ["callbacks.ema", "reads the weights after each step", "strategy.lazy=false"]),
         (["trainer.compile=true"], ["trainer.compile", "strategy.lazy=false"]),
         (["optimizer._target_=torch.optim.LBFGS", "~optimizer.momentum", "~optimizer.weight_decay",
           "~optimizer.nesterov"], ["LBFGS's step needs a closure"]),
     ],
-    ids=["one worker", "order", "order with a dash", "cap", "timeout", "ema", "compile", "closure"],
+    ids=["one worker", "order", "order with a dash", "cap", "timeout", "compile", "closure"],
 )  # fmt: skip
 def test_refused_before_the_start(freeze: Freeze, options: list[str], words: list[str]) -> None:
     config = load(freeze("run", *TINY, "strategy=butterfly", devices(2), *options))

@@ -360,7 +360,6 @@ def test_a_compiled_model_trains_the_same_weights(freeze: Freeze, pools: Pools) 
         (["strategy=hsdp", "topology.nodes=2"], "strategy", "strategy=fsdp"),
         ([*FSDP2, "trainer.channels_last=true"], "trainer.channels_last", "trainer.channels_last=false"),
         ([*FSDP2, "trainer.precision=16-mixed"], "trainer.precision", "trainer.precision=bf16-mixed"),
-        ([*FSDP2, "callbacks=[default,ema]"], "callbacks.ema", "~callbacks.ema"),
         (
             [*FSDP2, "optimizer._target_=torch.optim.Adafactor", "~optimizer.momentum", "~optimizer.nesterov"],
             "optimizer",

@@ -342,7 +342,6 @@ def refused(run_dir: Path) -> str:
         (["strategy.scheme=b", "strategy.update_period=2", "trainer.gradient_clip_val=1.0"],
          ["updated 2 times a step", "strategy.update_period=null"]),
         (["trainer.precision=16-mixed"], ["trainer.precision=bf16-mixed"]),
-        (["callbacks=[default,ema]"], ["callbacks.ema", "callbacks.ema=null"]),
         (["strategy.sharded_lr_scale=0"], ["greater than 0"]),
     ],
 )  # fmt: skip

@@ -346,7 +346,6 @@ def test_init_from(freeze: Freeze, pools: Pools) -> None:
         (["model=lenet5", *grid(1, 2)], ["no part that can be tiled", "model=local_net"]),
         ([*NET, *grid(1, 2), "trainer.compile=true"], ["trainer.compile=false"]),
         ([*NET, *grid(1, 2), "trainer.precision=16-mixed"], ["trainer.precision=bf16-mixed"]),
-        ([*NET, *grid(1, 2), "callbacks=[default,ema]"], ["callbacks.ema", "~callbacks.ema"]),
     ],
 )
 def test_refused_before_anything_starts(freeze: Freeze, options: list[str], parts: list[str]) -> None:

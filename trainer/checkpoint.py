@@ -141,6 +141,9 @@ def save_shards(state: RunState, path: Path) -> int:
     shard: Shard | None = state.contract.shard(state.task, state.raw_optimizer)
     if shard is None:
         return 0
+    for name, callback in state.callbacks.items():
+        if hasattr(callback, "pieces"):
+            shard.pieces.update({f"callbacks/{name}/{key}": piece for key, piece in callback.pieces().items()})
     workers, rank = state.fabric.world_size, state.fabric.global_rank
     listed: list[Any] = [(shard.finite, shard.listed())]
     if workers > 1:
@@ -296,9 +299,8 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
     """
     for hook in state.hooks.find("on_load_checkpoint"):
         hook(content)
-    state.contract.load_full_state(
-        state.task, state.raw_optimizer, content, None if path is None else shards_of(path, content)
-    )
+    divided = None if path is None else shards_of(path, content)
+    state.contract.load_full_state(state.task, state.raw_optimizer, content, divided)
     for entry, saved_schedule in zip(state.schedules, content["schedules"], strict=True):
         entry.scheduler.load_state_dict(saved_schedule)
     state.fabric._precision.load_state_dict(content["precision"])
@@ -307,7 +309,8 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
     state.metrics = dict(content["metrics"])
     for name, callback in state.callbacks.items():
         if name in content["callbacks"] and hasattr(callback, "load_state_dict"):
-            callback.load_state_dict(content["callbacks"][name])
+            more = (divided, f"callbacks/{name}/") if hasattr(callback, "pieces") else ()
+            callback.load_state_dict(content["callbacks"][name], *more)
     state.data.load_state_dict(content.get("data", {}))
     restore_epoch_metrics(state, content)
     restore_random_state(state, content["random"])

@@ -41,13 +41,8 @@ def check_classes(config: Config) -> None:
     """
     raise_all(signature_problems(config))
     with_classes: list[Check] = [
-        _dataset_class,
-        _task_and_model,
-        _task_loaders,
-        _trainer_uses,
-        _monitor,
-        _strategy_refuses,
-    ]
+        _dataset_class, _task_and_model, _task_loaders, _trainer_uses, _monitor, _strategy_refuses, _callbacks_refuse,
+    ]  # fmt: skip
     raise_all(problem for rule in with_classes for problem in rule(config))
 
 
@@ -264,3 +259,10 @@ def _strategy_refuses(config: Config) -> Iterator[Problem]:
     refuses = getattr(_class("strategy", config.strategy), "refuses", None)
     for found in refuses(config) if refuses else []:
         yield found if isinstance(found, Problem) else Problem("strategy", found, config.strategy.target)
+
+
+def _callbacks_refuse(config: Config) -> Iterator[Problem]:
+    for name, node in config.callbacks.items():
+        refuses = getattr(_class(f"callbacks.{name}", node), "refuses", None) if node is not None else None
+        if refuses is not None:
+            yield from refuses(config, f"callbacks.{name}", node)

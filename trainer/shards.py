@@ -34,7 +34,8 @@ class Shard:
     """What one worker writes for itself."""
 
     pieces: dict[str, Piece] = field(default_factory=dict)
-    """Parts of tensors that the workers hold together, named `model/NAME` or `optimizer/INDEX/KEY`."""
+    """Parts of tensors that the workers hold together, named `model/NAME`, `optimizer/INDEX/KEY` or
+    `callbacks/CALLBACK/NAME`."""
     own: dict[str, Any] = field(default_factory=dict)
     """Plain values and tensors that only this worker has."""
 
@@ -158,10 +159,16 @@ class Shards:
             kind, _, rest = name.partition("/")
             if kind == "model":
                 model[rest] = self.whole(name)
-            else:
+            elif kind == "optimizer":
                 number, _, key = rest.partition("/")
                 optimizer["state"].setdefault(int(number), {})[key] = self.whole(name)
         return {**state, "model": model, "optimizer": optimizer}
+
+
+def together(saved: dict[str, Any], shards: Shards | None, prefix: str) -> dict[str, Any]:
+    """Saved values by name, and with them, whole, the divided tensors whose names begin with `prefix`."""
+    found = [] if shards is None else [name for name in shards.tensors if name.startswith(prefix)]
+    return {**saved, **{name.removeprefix(prefix): shards.whole(name) for name in found if shards is not None}}
 
 
 def verify_file(path: Path) -> None:

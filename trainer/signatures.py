@@ -82,7 +82,7 @@ def unknown_arguments(key: str, node: Target) -> list[str]:
     """Arguments of a node that its class does not take; none where there is no such class, or it takes any."""
     found = find(key, node)
     parameters = None if isinstance(found, Problem) else _parameters(found)
-    if parameters is None or _takes_any(parameters):
+    if parameters is None or takes_any(parameters):
         return []
     return [name for name in node.arguments if name not in parameters]
 

@@ -37,9 +37,9 @@ class GlobalBatchNorm(_BatchNorm):
 
     Each forward gathers 2 * channels + 1 values from every worker, each backward sums 2 * channels.
 
-    torch's SyncBatchNorm, with its fused CUDA kernels, takes every row of the input for a sample, and has no CPU kernel.
-    This module is made of plain tensor operations, about ten passes over the input a step where the fused kernels make
-    five: the price for the same arithmetic, tested, on every device.
+    torch's SyncBatchNorm takes every row of the input for a sample, and has no CPU kernel. This module is made of plain
+    tensor operations, which read and write the input several times where the fused CUDA kernels do so once or twice:
+    the price for the same arithmetic, tested, on every device.
 
     In evaluation it is torch's BatchNorm: the running statistics, or, where it has none, those of the worker's batch.
     """
@@ -90,7 +90,7 @@ class GlobalBatchNorm(_BatchNorm):
         self.running_var.lerp_(unbiased.to(self.running_var.dtype), momentum)
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        """Conversion to a half type leaves the running statistics in float32: a tenth of a small change is lost there."""
+        """Running statistics stay in float32 when the module is converted to a half type, which loses small changes."""
         kept = {name: getattr(self, name) for name in _RUNNING}
         super()._apply(fn, recurse)
         for name, before in kept.items():
@@ -126,7 +126,9 @@ class _Normalize(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+    def backward(  # pyright: ignore[reportIncompatibleMethodOverride]  # once_differentiable hides the names
+        ctx: Any, *gradients: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         input, weight, mean, scale, count = ctx.saved_tensors
         axes = _axes(input)
         gradient, standardized = gradients[0].to(mean.dtype), _standardized(input, mean, scale)
@@ -148,7 +150,7 @@ class _Normalize(torch.autograd.Function):
 
 
 def _statistics(input: Tensor, counts: bool) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and variance (channels,) and count (1,) over all workers, in float32 or better; every worker must call it."""
+    """Mean and variance (channels,) and count (1,) over all workers, float32 or better. Every worker must call it."""
     channels = input.shape[1]
     values = input.detach().to(torch.promote_types(input.dtype, torch.float32))
     own = values.new_zeros(2 * channels + 1)
@@ -193,7 +195,7 @@ def synchronized(module: Module, padding: Padding) -> Module:
         if isinstance(child, _BatchNorm):
             _refuse_own_forward(name, child)
             child.__class__ = GlobalBatchNorm
-            child.padding = padding  # pyright: ignore[reportAttributeAccessIssue]
+            child.padding = padding  # pyright: ignore[reportArgumentType]
     return module
 
 

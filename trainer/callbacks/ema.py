@@ -6,58 +6,173 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
+from ..config import Config, Target
+from ..errors import Problem
+from ..shards import Piece, Shards
 from ..state import RunState
 
 
 class EMA:
-    """average <- decay * average + (1 - decay) * weights after every step (Polyak and Juditsky 1992).
+    """average <- d_t average + (1 - d_t) weights every `update_every` steps (Polyak and Juditsky 1992).
+
+    d_t = min(decay, (1 + t) / (10 + t)) after t updates, as TensorFlow's ExponentialMovingAverage has it with
+    num_updates, so that the average leaves the initial weights behind from the start; without `warmup` d_t = decay.
 
     Validation, test and evaluation use the average; training goes on with the weights themselves. Buffers are taken as
-    they are.
+    they are. The average is kept in float32 where the weights are bfloat16 or float16, whose steps would swallow it.
+
+    Each worker averages the parameters, or the parts of parameters, that it holds; a checkpoint has the average in the
+    layout of one device. Under local-update strategies (easgd, asgd, local_sgd) the average is of the weights that they
+    evaluate, as the workers last shared them: the center, the mean of the workers, or what the servers hold, which the
+    first worker then fetches (all parameters once every `update_every` rounds, besides the strategy's own traffic).
 
     Args:
-        decay: in [0, 1); the average reaches back about 1 / (1 - decay) steps.
+        decay: in [0, 1); the average reaches back about update_every / (1 - decay) steps.
+        warmup: whether the first updates weigh more, as above.
+        update_every: optimizer steps from one update to the next, at least 1.
 
     Raises:
-        ValueError: decay out of range.
+        ValueError: decay or update_every out of range.
     """
 
-    def __init__(self, decay: float = 0.999):
-        if not 0.0 <= decay < 1.0:
-            raise ValueError(f"callbacks.ema.decay={decay} must be at least 0 and less than 1")
+    def __init__(self, decay: float = 0.999, warmup: bool = True, update_every: int = 1):
+        for problem in _out_of_range("callbacks.ema", {"decay": decay, "update_every": update_every}):
+            raise ValueError(f"{problem.key}={problem.value} {problem.text}")
         self.decay = decay
+        self.warmup = warmup
+        self.update_every = update_every
+        self.updates = 0
+        """t."""
         self.average: list[Tensor] = []
+        """In the order of the task's parameters, this worker's parts of them."""
+        self._state: RunState | None = None
+        self._loaded: dict[str, Any] | None = None
+        self._seen = 0
+        """The step up to which updates were counted as due."""
+        self._due = False
+        """An update waits for its weights: for a sum over workers, or for optimizer steps that are put off."""
+
+    @staticmethod
+    def refuses(config: Config, key: str, node: Target) -> Iterator[Problem]:
+        """What cannot work, before anything starts."""
+        yield from _out_of_range(key, node.arguments)
+        if config.elastic:
+            text = "is kept by the first worker, and with strategy.elastic=true one that is started anew has lost it"
+            yield Problem(key, text, node.target, "strategy.elastic=false")
 
     def on_fit_start(self, state: RunState) -> None:
-        weights = list(state.task.parameters())
-        if self.average:
-            self.average = [kept.to(w) for kept, w in zip(self.average, weights, strict=True)]
-        else:
-            self.average = [w.detach().clone() for w in weights]
+        self._state, self._seen = state, state.step
+        if self._loaded is not None:
+            # averages that were saved before they had a count had been updated in every step
+            self.updates = self._loaded.get("updates", state.step)
+            self.average = self._own_parts(state, self._loaded)
+            self._loaded = None
+        elif not self.average:
+            with state.contract.evaluated(state.task):
+                self.average = [_precise(w.detach().clone()) for w in state.task.parameters()]
 
     def on_step_end(self, state: RunState) -> None:
-        weights = [w.detach() for w in state.task.parameters()]
-        torch._foreach_lerp_(self.average, weights, 1.0 - self.decay)
+        if state.contract.updates_put_off():  # the weights are still those of the step before
+            self._update(state)
+            self._mark(state)
+        else:
+            self._mark(state)
+            self._update(state)
+
+    def _mark(self, state: RunState) -> None:
+        # asynchronous workers do not come by every step, and those of a simulation come by some twice
+        self._due = self._due or state.step // self.update_every > self._seen // self.update_every
+        self._seen = max(self._seen, state.step)
+
+    @torch.no_grad()
+    def _update(self, state: RunState) -> None:
+        """The update that is due, if the weights for it are there."""
+        weights = state.contract.weights_to_average(state.task) if self._due else None
+        if weights is None:
+            return
+        self._due = False
+        own = [_local(average) for average in self.average]
+        new = [_local(w.detach()).to(a.dtype) for w, a in zip(weights, own, strict=True)]
+        torch._foreach_lerp_(own, new, 1.0 - self._next_decay())
+        self.updates += 1
+
+    def _next_decay(self) -> float:
+        t = self.updates
+        return min(self.decay, (1 + t) / (10 + t)) if self.warmup else self.decay
 
     @contextmanager
     def evaluated(self, state: RunState) -> Iterator[None]:
-        """The average in place of the weights."""
+        """The average in place of the weights. Updates that were put off are done (`StrategyContract.settle`)."""
         if not self.average:
             yield
             return
-        weights = [w.data for w in state.task.parameters()]
+        self._update(state)
+        averages = [_local(average) for average in self.average]
+        state.contract.share_average(averages)
+        # kept as objects: FSDP2 puts gathered parameters in their place while it evaluates
+        weights = [_local(w.data) for w in state.task.parameters()]
         kept = [w.clone() for w in weights]
-        for weight, average in zip(weights, self.average, strict=True):
-            weight.copy_(average)
+        _copy(averages, weights)
         try:
             yield
         finally:
-            for weight, original in zip(weights, kept, strict=True):
-                weight.copy_(original)
+            _copy(kept, weights)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"average": self.average}
+        """The average by the parameters' names, in one device's layout but for `pieces`. Every worker must call it."""
+        if self._state is None:  # training has not begun
+            return {}
+        self._update(self._state)
+        whole = self._state.contract.whole_tensors(self._state.task, self._named(self._state))
+        return {"average": whole, "updates": self.updates}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.average = list(state["average"])
+    def pieces(self) -> dict[str, Piece]:
+        """This worker's parts of what no worker holds as a whole, for its own file."""
+        if self._state is None:
+            return {}
+        return self._state.contract.tensor_pieces(self._state.task, self._named(self._state))
+
+    def load_state_dict(self, state: dict[str, Any], shards: Shards | None = None, prefix: str = "") -> None:
+        """
+        Args:
+            shards: the workers' files beside the checkpoint.
+            prefix: of the names under which they have `pieces`.
+        """
+        if state:
+            self._loaded = {**state, "shards": shards, "prefix": prefix}
+
+    def _own_parts(self, state: RunState, loaded: dict[str, Any]) -> list[Tensor]:
+        parameters = dict(state.task.named_parameters())
+        saved = loaded["average"]
+        if not isinstance(saved, dict):  # a list, in the order of the parameters
+            saved = dict(zip(parameters, saved, strict=True))
+        own = state.contract.own_tensors(state.task, saved, loaded["shards"], loaded["prefix"])
+        return [_precise(own[name].to(w.device)).clone() for name, w in parameters.items()]
+
+    def _named(self, state: RunState) -> dict[str, Tensor]:
+        return {name: a for (name, _), a in zip(state.task.named_parameters(), self.average, strict=True)}
+
+
+def _out_of_range(key: str, arguments: dict[str, Any]) -> Iterator[Problem]:
+    decay, every = arguments.get("decay", 0.0), arguments.get("update_every", 1)
+    if isinstance(decay, bool) or not isinstance(decay, int | float) or not 0.0 <= decay < 1.0:
+        yield Problem(f"{key}.decay", "must be at least 0 and less than 1", decay, f"{key}.decay=0.999")
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        yield Problem(f"{key}.update_every", "must be a whole number of at least 1", every, f"{key}.update_every=1")
+
+
+@torch.no_grad()
+def _copy(values: list[Tensor], into: list[Tensor]) -> None:
+    for value, target in zip(values, into, strict=True):
+        target.copy_(value)
+
+
+def _local(tensor: Tensor) -> Tensor:
+    """This worker's part of a tensor that FSDP2 has divided; it shares the memory."""
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def _precise(tensor: Tensor) -> Tensor:
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor

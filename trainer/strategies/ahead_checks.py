@@ -38,10 +38,6 @@ def few_servers(config: Config) -> Iterator[Problem]:
 def refused_ahead(config: Config, by_own_clocks: bool) -> Iterator[Problem]:
     """What holds for all of them."""
     name = config.strategy.target.rpartition(".")[2]
-    for callback, node in config.callbacks.items():
-        if node is not None and is_a(find(f"callbacks.{callback}", node), "EMA"):
-            text = f"averages a worker's own weights, and strategy {name} judges what the workers have in common"
-            yield Problem(f"callbacks.{callback}", text, node.target, f"~callbacks.{callback}")
     if config.trainer.sync_batchnorm:
         text = f"needs all workers in every forward, and under strategy {name} they do not wait for each other"
         yield Problem("trainer.sync_batchnorm", text, True, "trainer.sync_batchnorm=false")

@@ -20,7 +20,7 @@ from ..config import Config, Target
 from ..errors import Problem, listed, nearest
 from ..lightning_packages import is_lightning_module, overrides
 from ..log import log
-from ..signatures import find, is_a, parameters_of
+from ..signatures import find, parameters_of
 from .buckets import Bucket, make_buckets
 from .exchange_thread import ExchangeThread
 from .halving_doubling import Butterfly as Meetings
@@ -283,6 +283,10 @@ class Butterfly(DDPStrategy):
             _refuse_changed_groups(optimizer, before)
         bucket.take_back()
 
+    def updates_put_off(self) -> bool:
+        """Whether updates of the last step are to be done; those of the steps before are: backward waits for them."""
+        return self._put_off > 0
+
     def settle(self, task: LightningModule) -> None:
         """Do every update that was put off; give every worker the first one's buffers (running means of BatchNorm)."""
         self._catch_up(self._buckets)
@@ -371,10 +375,6 @@ def _refused_optimizer(node: Target) -> Iterator[Problem]:
 
 def _refused_when_lazy(config: Config) -> Iterator[Problem]:
     remedy = "strategy.lazy=false"
-    for name, node in config.callbacks.items():
-        if node is not None and is_a(find(f"callbacks.{name}", node), "EMA"):
-            text = "reads the weights after each step, when strategy=butterfly has put their updates off"
-            yield Problem(f"callbacks.{name}", text, node.target, remedy)
     if config.trainer.compile:
         text = "a compiled model has no place to wait in for the updates that strategy=butterfly puts off"
         yield Problem("trainer.compile", text, True, remedy)

@@ -1,6 +1,6 @@
 """What the loop asks of a strategy beyond Fabric's methods. The answers here suit any plain Fabric strategy."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from ..data import Part
 from ..log import log
-from ..shards import Shard, Shards
+from ..shards import Piece, Shard, Shards, together
 from .ledger import Ledger, Transfer
 from .turns_protocol import Turns
 
@@ -106,6 +106,45 @@ class Contract:
         """What to log besides. Every worker is asked, the first one's answer counts."""
         own = self._own("measured")
         return own() if own else {}
+
+    def updates_put_off(self) -> bool:
+        """Whether the weights of the step that has ended are still those of the step before, until `settle`."""
+        own = self._own("updates_put_off")
+        return bool(own and own())
+
+    def weights_to_average(self, task: nn.Module) -> Sequence[torch.Tensor] | None:
+        """After a step: the weights (this worker's parts) that an average of those to evaluate takes in, in the order
+        of the task's parameters; None: not known to this worker now, ask again after the next step."""
+        own = self._own("weights_to_average")
+        return own(task) if own else list(task.parameters())
+
+    def share_average(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Before evaluation: an average that one worker alone could keep becomes everyone's, in place."""
+        own = self._own("share_average")
+        if own:
+            own(tensors)
+
+    def whole_tensors(self, task: nn.Module, values: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Tensors by the name of the parameter whose shape (this worker's part) they have, in the layout of one device,
+        but for those in `tensor_pieces`. Every worker must call it; the first one's answer is what is saved."""
+        own = self._own("whole_tensors")
+        return own(task, values) if own else values
+
+    def tensor_pieces(self, task: nn.Module, values: dict[str, torch.Tensor]) -> dict[str, Piece]:
+        """Of the same tensors, what is saved by each worker for itself."""
+        own = self._own("tensor_pieces")
+        return own(task, values) if own else {}
+
+    def own_tensors(
+        self, task: nn.Module, saved: dict[str, torch.Tensor], shards: Shards | None, prefix: str
+    ) -> dict[str, torch.Tensor]:
+        """The opposite of both: this worker's parts of what was saved, under any strategy.
+
+        Args:
+            shards: the workers' files, in which names begin with `prefix`.
+        """
+        own = self._own("own_tensors")
+        return own(task, saved, shards, prefix) if own else together(saved, shards, prefix)
 
     def histograms(self) -> dict[str, dict[int, int]]:
         """Counts by value, to log besides. The first worker is asked."""

@@ -71,6 +71,9 @@ class Downpour:
     def judged(self) -> Steps:
         return (yield Pull())
 
+    def shared(self) -> None:
+        return None
+
     def state(self) -> dict[str, Any]:
         assert self.gathered is None
         return {}

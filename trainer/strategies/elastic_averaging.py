@@ -26,6 +26,9 @@ class _Elastic:
     def settle(self) -> Steps:
         yield from ()
 
+    def shared(self) -> Tensor | None:
+        return None
+
     def _difference(self, center: Tensor) -> Tensor:
         """alpha (x - c)."""
         difference = self.replica.position() - center
@@ -59,6 +62,9 @@ class ElasticByAllReduce(_Elastic):
 
     def judged(self) -> Steps:
         yield from ()
+        return self.center
+
+    def shared(self) -> Tensor:
         return self.center
 
     def state(self) -> dict[str, Any]:

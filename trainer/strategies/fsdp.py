@@ -21,6 +21,7 @@ from torch.optim import Optimizer
 
 from ..config import Config
 from ..errors import Problem
+from ..shards import Shards, together
 from .ledger import Ledger, Phase, Placement, Transfer
 from .units import units
 
@@ -163,6 +164,16 @@ class FSDP(DDPStrategy):
     def get_optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         saved = optimizer.state_dict()
         return {**saved, "state": {number: self._whole(kept) for number, kept in saved["state"].items()}}
+
+    def whole_tensors(self, task: nn.Module, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Divided tensors put together, on the first worker."""
+        return self._whole(values)
+
+    def own_tensors(
+        self, task: nn.Module, saved: dict[str, Tensor], shards: Shards | None, prefix: str
+    ) -> dict[str, Tensor]:
+        """The opposite."""
+        return {name: self._divided(value) for name, value in together(saved, shards, prefix).items()}
 
     def _whole(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """On the first worker; the others take part, and get nothing."""
@@ -328,7 +339,3 @@ def _problems(config: Config) -> Iterator[Problem]:
     if config.optimizer is not None and config.optimizer.target == "torch.optim.Adafactor":
         text = f"torch's Adafactor looks at whole rows and columns in a way that strategy={name} cannot divide"
         yield Problem("optimizer", text, config.optimizer.target, "optimizer=adamw")
-    for key, callback in config.callbacks.items():
-        if callback is not None and callback.target.endswith(".callbacks.ema.EMA"):
-            text = f"it keeps whole weights, and under strategy={name} no worker has them"
-            yield Problem(f"callbacks.{key}", text, callback.target, f"strategy=ddp, or ~callbacks.{key}")

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 from ..config import Config
 from ..data import Part
 from ..errors import Problem, listed
-from ..shards import Shards
+from ..shards import Shards, together
 from ..sync_batchnorm import GlobalBatchNorm
 from .ddp import DDP
 from .exchange import Exchange
@@ -324,6 +324,19 @@ class Hybrid(DDP):
                     for key, value in saved[number].items()
                 }
         optimizer.load_state_dict({**state["optimizer"], "state": saved})
+
+    def whole_tensors(self, task: nn.Module, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Tensors in the shape of this worker's parameters, by their names, put together."""
+        rows = {name: self._rows.get(parameter) for name, parameter in task.named_parameters()}
+        return {n: value if (own := rows[n]) is None else self._whole(value, own) for n, value in values.items()}
+
+    def own_tensors(
+        self, task: nn.Module, saved: dict[str, Tensor], shards: Shards | None, prefix: str
+    ) -> dict[str, Tensor]:
+        """The opposite."""
+        rows = {name: self._rows.get(parameter) for name, parameter in task.named_parameters()}
+        whole = together(saved, shards, prefix)
+        return {n: value if (own := rows.get(n)) is None else value[own.own] for n, value in whole.items()}
 
     def shard(self, task: LightningModule, optimizer: Optimizer) -> None:
         """Nothing: the checkpoint is whole."""

@@ -76,7 +76,3 @@ def _only_one_device(config: Config) -> Iterator[Problem]:
     if config.trainer.precision == "16-mixed":
         text = "scales the loss until it overflows, and each worker would judge its own part of the head's gradients"
         yield Problem("trainer.precision", text, "16-mixed", "trainer.precision=bf16-mixed")
-    for name, node in config.callbacks.items():
-        if node is not None and node.target.endswith(".ema.EMA"):
-            text = "strategy=hybrid has a part of the head on each worker, and this average would be of one part"
-            yield Problem(f"callbacks.{name}", text, node.target, f"callbacks.{name}=null")

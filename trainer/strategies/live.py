@@ -131,6 +131,11 @@ class Live:
         assert isinstance(request, Push)
         return self.link.push(request.value, request.learning_rates)
 
+    def shared(self) -> Tensor | None:
+        if self.link is None:
+            return self.rule.shared()
+        return self.link.look() if self.number == 0 else None
+
     def mean_buffers(self, task: nn.Module) -> list[Tensor]:
         buffers = clones(task)
         for buffer in buffers:

@@ -97,6 +97,9 @@ class LocalAveraging:
             return self.anchor
         return (yield Sum(self.replica.values.clone())) / self.workers
 
+    def shared(self) -> Tensor:
+        return self.anchor
+
     def state(self) -> dict[str, Any]:
         kept: dict[str, Any] = {"h": self.h, "since": self.since, "anchor": self.anchor, "losses": self.losses}
         if self.momentum is not None:

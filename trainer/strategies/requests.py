@@ -70,6 +70,10 @@ class Rule(Protocol):
         """Returns the flat weights that are evaluated and exported."""
         ...
 
+    def shared(self) -> Tensor | None:
+        """The flat weights as the workers last shared them, where each keeps a copy; None: the servers have them."""
+        ...
+
     def state(self) -> dict[str, Any]:
         """What the worker remembers besides its weights: plain values and tensors."""
         ...

@@ -3,7 +3,7 @@
 import os
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -206,6 +206,20 @@ class RunsAhead(DDPStrategy):
         buffers = self.here.mean_buffers(task) if self._begun else clones(task)
         with self._weights(task, self.judged(), buffers):
             yield
+
+    def weights_to_average(self, task: nn.Module) -> list[Tensor] | None:
+        """What an average of the evaluated weights takes in after a step; None: not known to this worker now."""
+        values = self.here.shared()
+        if values is None:
+            return None
+        views = {id(p): view for p, view in zip(self.flat.parameters, self.flat.views(values), strict=True)}
+        return [views.get(id(parameter), parameter) for parameter in task.parameters()]
+
+    def share_average(self, tensors: Sequence[Tensor]) -> None:
+        """With servers the first worker alone asks them after its steps."""
+        if self.servers() and not self.alone:
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
 
     @contextmanager
     def _weights(self, task: nn.Module, values: Tensor, buffers: list[Tensor]) -> Iterator[None]:

@@ -94,10 +94,6 @@ class Spatial(DDPStrategy):
             text = "each worker would scale the loss by the overflows of its own tiles"
             remedy = f"trainer.precision=bf16-{config.trainer.precision.removeprefix('16-')}"
             yield Problem("trainer.precision", text, config.trainer.precision, remedy)
-        for name, callback in config.callbacks.items():
-            if callback is not None and callback.target.endswith(".ema.EMA"):
-                text = "keeps an average of whole tensors, and each worker of strategy=spatial has tiles"
-                yield Problem(f"callbacks.{name}", text, callback.target, f"~callbacks.{name}")
         yield from _refuses_data(config)
 
     # --- set up
@@ -245,6 +241,22 @@ class Spatial(DDPStrategy):
                 if self._is_tile(value, parameter):
                     pieces[f"optimizer/{number}/{key}"] = self._piece(value, parameter)
         return Shard(pieces)
+
+    def whole_tensors(self, task: nn.Module, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Of tensors in the shape of this worker's parameters, those that every worker has alike."""
+        tiled = self._tiled(task)
+        return {name: value for name, value in values.items() if name not in tiled}
+
+    def tensor_pieces(self, task: nn.Module, values: dict[str, Tensor]) -> dict[str, Piece]:
+        """The rest of them."""
+        return {name: self._piece(values[name], parameter) for name, parameter in self._tiled(task).items()}
+
+    def own_tensors(
+        self, task: nn.Module, saved: dict[str, Tensor], shards: Shards | None, prefix: str
+    ) -> dict[str, Tensor]:
+        """The opposite of both: of tiled tensors no more than the own rectangles are read."""
+        parameters = task.named_parameters()
+        return {name: self._part(shards, prefix + name, saved.get(name), p) for name, p in parameters}
 
     def _piece(self, tensor: Tensor, parameter: Tensor) -> Piece:
         first, _ = self._places[id(parameter)]

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from ..servers import files
 from ..state import RunState
 from . import measures
-from .requests import Rule
+from .requests import Compute, Rule
 from .saved_workers import load_worker, optimizer_state, saved_worker
 from .simulation import Simulation, clones, settings
 from .turns import SimulatedTurns
@@ -50,6 +50,14 @@ class Virtual:
 
     def judged(self) -> Tensor:
         return self.simulation.finish("judged")[0]
+
+    def shared(self) -> Tensor | None:
+        simulation = self.simulation
+        if simulation.piece is not None:
+            return simulation.piece.values
+        # of workers in lockstep, the step ends with the last one's
+        computing = any(isinstance(worker.pending, Compute) for worker in simulation.workers)
+        return None if computing else self.rules[0].shared()
 
     def mean_buffers(self, task: nn.Module) -> list[Tensor]:
         each = zip(*(worker.buffers for worker in self.simulation.workers), strict=True)

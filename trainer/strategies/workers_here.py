@@ -49,6 +49,11 @@ class WorkersHere(Protocol):
         """The flat weights that count. Every process must ask, between two steps."""
         ...
 
+    def shared(self) -> Tensor | None:
+        """After a step, without waiting for another worker: the flat weights as the workers last shared them; None:
+        not known here, or not all workers of this process have done this step."""
+        ...
+
     def mean_buffers(self, task: nn.Module) -> list[Tensor]:
         """Mean over all workers of what BatchNorm and its kin have measured; counters are the first worker's."""
         ...
