@@ -75,10 +75,12 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("group", "text", "told"), WRONG, ids=[f"{group}: {text[-20:]!r}" for group, text, _ in WRONG])
-def test_mistakes_are_found(group: str, text: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("group", "text", "message"), WRONG, ids=[f"{group}: {text[-20:]!r}" for group, text, _ in WRONG]
+)
+def test_mistakes_are_found(group: str, text: str, message: str) -> None:
     found = " ".join(mistakes(group, text))
-    assert told in found
+    assert message in found
 
 
 RIGHT = [
