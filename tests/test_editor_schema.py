@@ -95,6 +95,7 @@ RIGHT = [
     ("callbacks", "defaults: [default]\ncheckpoint:\n  save_top_k: 3\nprogress: null"),
     ("callbacks", "mine:\n  _target_: my_callbacks.Mine\n  every: 3"),
     ("strategy", "defaults: [easgd]\ntau: 3"),
+    ("model", f"{MLP}hidden:\n  _target_: my_models.Widths\n  first: 3"),
 ]
 
 
