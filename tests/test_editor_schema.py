@@ -75,10 +75,12 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("group", "text", "told"), WRONG, ids=[f"{group}: {text[-20:]!r}" for group, text, _ in WRONG])
-def test_mistakes_are_found(group: str, text: str, told: str) -> None:
+@pytest.mark.parametrize(
+    ("group", "text", "message"), WRONG, ids=[f"{group}: {text[-20:]!r}" for group, text, _ in WRONG]
+)
+def test_mistakes_are_found(group: str, text: str, message: str) -> None:
     found = " ".join(mistakes(group, text))
-    assert told in found
+    assert message in found
 
 
 RIGHT = [
@@ -93,6 +95,7 @@ RIGHT = [
     ("callbacks", "defaults: [default]\ncheckpoint:\n  save_top_k: 3\nprogress: null"),
     ("callbacks", "mine:\n  _target_: my_callbacks.Mine\n  every: 3"),
     ("strategy", "defaults: [easgd]\ntau: 3"),
+    ("model", f"{MLP}hidden:\n  _target_: my_models.Widths\n  first: 3"),
 ]
 
 

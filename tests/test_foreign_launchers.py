@@ -51,11 +51,11 @@ def named(environment: dict[str, str]) -> str:
 def test_one_of_several_processes_is_refused_with_its_variables(environment: dict[str, str]) -> None:
     with pytest.raises(ConfigError) as refused:
         refuse_foreign_launcher(environment)
-    told = " ".join(str(refused.value).split())
+    message = " ".join(str(refused.value).split())
     size, rank = sorted(environment, key=lambda name: "SIZE" not in name and "NUM" not in name)
-    assert f"{size} = {environment[size]}" in told
-    assert f"{rank}={environment[rank]}" in told
-    assert "start `leyden` once" in told
+    assert f"{size} = {environment[size]}" in message
+    assert f"{rank}={environment[rank]}" in message
+    assert "start `leyden` once" in message
 
 
 @pytest.mark.parametrize("environment", ALONE, ids=named)
@@ -93,9 +93,9 @@ def test_srun_may_start_the_agent_of_each_host(
     for name, value in SLURM_STEP.items():
         monkeypatch.setenv(name, value)
     assert cli.main(["node", "--rendezvous", "localhost:29400", "RUN"]) == 2
-    told = capsys.readouterr().err
-    assert "SLURM" not in told
-    assert "RUN" in told
+    message = capsys.readouterr().err
+    assert "SLURM" not in message
+    assert "RUN" in message
 
 
 @pytest.mark.slow
@@ -118,10 +118,10 @@ def test_steps_and_allocations_of_slurm(slurm: SlurmCluster, here: Path) -> None
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=slurm.environment)
         return done.returncode, done.stderr, len(list(here.glob("outputs/*/*/config.yaml")))
 
-    code, told, runs = run("srun", "--ntasks=2")
+    code, message, runs = run("srun", "--ntasks=2")
     assert (code, runs) == (2, 0)
-    assert told.count("SLURM_STEP_NUM_TASKS = 2") == 2
-    code, told, runs = run("srun", "--ntasks=1")
-    assert (code, runs) == (0, 1), told
-    code, told, runs = run("salloc", "--ntasks=4")
-    assert (code, runs) == (0, 2), told
+    assert message.count("SLURM_STEP_NUM_TASKS = 2") == 2
+    code, message, runs = run("srun", "--ntasks=1")
+    assert (code, runs) == (0, 1), message
+    code, message, runs = run("salloc", "--ntasks=4")
+    assert (code, runs) == (0, 2), message

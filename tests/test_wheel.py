@@ -18,7 +18,7 @@ import leyden
 assert leyden.__version__ == "0.1.0"
 assert "leyden.trainer" not in sys.modules, "import leyden is to cost nothing"
 import leyden.conf, leyden.datasets, leyden.models, leyden.trainer
-assert leyden.datasets.__file__ is None, "datasets/ is no package, so that it hides nobody else's"
+assert leyden.datasets.__file__ is None, "datasets/ is no package, so that it hides no other of that name"
 import leyden.datasets.hashing
 try:
     import datasets

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import ConfigError, listed, nearest, refuse
-from .help import help_text
+from .help import help_text, verb_text
 from .verbs import VERBS, all_flags, verbs_with
 
 if TYPE_CHECKING:
@@ -69,9 +69,8 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     if "help" not in given:
         _refuse_foreign_flags(verb, given)
     absent = {key: _WITHOUT.get(key, None if flag.value else False) for key, flag in all_flags().items()}
-    # a verb that was typed is what --help is about
-    about = [verb] if words != given["words"] else []
-    return argparse.Namespace(**{**absent, **given, "verb": verb, "words": words, "about": about})
+    typed = words != given["words"]
+    return argparse.Namespace(**{**absent, **given, "verb": verb, "words": words, "verb_typed": typed})
 
 
 def _verb(words: list[str]) -> tuple[str, list[str]]:
@@ -89,7 +88,7 @@ def _refuse_foreign_flags(verb: str, given: Mapping[str, Any]) -> None:
     for flag in all_flags().values():
         owners = verbs_with(flag.key)
         if flag.key in given and owners and verb not in owners:
-            text = f"is a flag of {' and '.join(f'leyden {owner}' for owner in owners)}; leyden {verb} has no such flag"
+            text = f"is a flag of leyden {', '.join(owners)}; leyden {verb} has no such flag"
             raise refuse(flag.names[0], text, remedy=f"leyden {verb} --help, which lists its own")
 
 
@@ -112,12 +111,15 @@ def _dispatch(parsed: argparse.Namespace) -> int:
 
 
 def _help(parsed: argparse.Namespace) -> int:
-    topics = parsed.about if parsed.help else parsed.words
-    if not topics:
+    if parsed.config_dir is not None and not Path(parsed.config_dir).is_dir():
+        raise refuse("--config-dir", "there is no such folder", parsed.config_dir, "--config-dir FOLDER")
+    if parsed.help and parsed.verb_typed:
+        return _print(verb_text(parsed.verb))
+    if parsed.help or not parsed.words:
         return _print(help_text(parsed.config_dir))
     from .help_topics import explained
 
-    return _print("\n\n".join(explained(topic, parsed.config_dir) for topic in topics))
+    return _print("\n\n".join(explained(topic, parsed.config_dir) for topic in parsed.words))
 
 
 def _print(text: str) -> int:

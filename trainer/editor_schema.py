@@ -9,6 +9,7 @@ from .errors import listed, nearest, refuse
 from .yaml_library import Entry, Library
 
 _LATER = {"type": "string", "pattern": r"\$\{.*\}|^\?\?\?$"}
+_NESTED = {"type": "object", "required": ["_target_"]}
 _EXPERIMENTS = "experiment"
 """The group whose files are parts of a whole config."""
 
@@ -135,4 +136,9 @@ def _rule(named: _Class, shared: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def _described(node: dict[str, Any], comment: str) -> dict[str, Any]:
-    return _or_later({**node, **({"description": comment} if comment else {})}) if node else {}
+    """The schema of an argument; what is no plain value may be a class of its own."""
+    if not node:
+        return {}
+    nested = [] if isinstance(node.get("type"), str) and node["type"] != "array" else [_NESTED]
+    described = {"description": comment} if comment else {}
+    return {**described, "anyOf": [node, _LATER, *nested]}

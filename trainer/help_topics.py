@@ -113,7 +113,8 @@ def _unknown(library: Library, topic: str, name: str) -> ConfigError:
     keys = [entry.name for entry in library.every_entry()]
     by_last = {key.rpartition(".")[2]: key for key in reversed(keys)}
     last = name.rpartition(".")[2]
-    close = by_last.get(name) or nearest(name, [*VERBS, *library.groups, *keys])
+    choices = {choice: f"{group}={choice}" for group, names in library.groups.items() for choice in names}
+    close = by_last.get(name) or choices.get(name) or nearest(name, [*VERBS, *library.groups, *keys])
     close = close or by_last.get(nearest(last, by_last) or "")
     text = "there is no verb, group or key of this name" + (f"; did you mean {close}?" if close else "")
     return refuse(topic, text, remedy=f"leyden help {close}" if close else "leyden help")

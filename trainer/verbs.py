@@ -41,7 +41,7 @@ class Verb:
         text: one line of explanation.
         flags: those that it takes, besides --help and --version.
         examples: command lines.
-        starts_workers: in processes of its own, each of which has its place among all.
+        starts_workers: whether it starts or submits all processes of a run, and so must be started once itself.
     """
 
     words: str

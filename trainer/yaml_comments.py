@@ -56,26 +56,22 @@ class _Line:
     comment: str
     column: int
     """Of its #; -1 where there is no comment."""
-    code: bool
-
-    @property
-    def alone(self) -> bool:
-        return not self.code
+    alone: bool
+    """Nothing but a comment, or nothing at all."""
 
 
 def _lines(text: str) -> list[_Line]:
     lines = text.splitlines()
-    ends, code = [0] * (len(lines) + 1), [False] * (len(lines) + 1)
+    ends: dict[int, int] = {}
+    """Column behind the last token, of each line with one."""
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
         if token.start_mark.index < token.end_mark.index:
-            ends[token.end_mark.line] = max(ends[token.end_mark.line], token.end_mark.column)
-            code[token.start_mark.line : token.end_mark.line + 1] = [True] * (
-                token.end_mark.line - token.start_mark.line + 1
-            )
+            ends.update(dict.fromkeys(range(token.start_mark.line, token.end_mark.line), 0))
+            ends[token.end_mark.line] = token.end_mark.column
     found = []
     for number, line in enumerate(lines):
-        column = line.find("#", ends[number])
-        found.append(_Line(line[column + 1 :].strip() if column >= 0 else "", column, code[number]))
+        column = line.find("#", ends.get(number, 0))
+        found.append(_Line(line[column + 1 :].strip() if column >= 0 else "", column, number not in ends))
     return found
 
 

@@ -22,9 +22,9 @@ class Launcher:
 
 
 LAUNCHERS = (
-    Launcher("torchrun, or another launcher of torch's", "WORLD_SIZE", "RANK", rank_needed=True),
-    Launcher("Open MPI", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
-    Launcher("MPI's mpiexec", "PMI_SIZE", "PMI_RANK"),
+    Launcher("torchrun (or a launcher like it)", "WORLD_SIZE", "RANK", rank_needed=True),
+    Launcher("Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),
+    Launcher("mpiexec", "PMI_SIZE", "PMI_RANK"),
     # of the step, not of the job: inside `salloc -n 4` and in a batch script the command runs once
     Launcher("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
 )
@@ -48,8 +48,8 @@ def _found(environment: Mapping[str, str]) -> Iterator[Problem]:
             continue
         this = "" if rank is None else f", this one with {launcher.rank}={rank}"
         text = (
-            f"{launcher.name} has started {size} of this command{this}, and each would train by itself: Leyden starts "
-            f"its workers itself. Where no launcher has set it, `unset {launcher.size}`"
+            f"{launcher.name} has started {size} processes of this command{this}, and each would be a run of its own: "
+            f"Leyden starts its workers itself\nif no launcher has set the variable: unset {launcher.size}"
         )
         yield Problem(launcher.size, text, size, _remedy(launcher, int(size)))
 
