@@ -175,7 +175,9 @@ class MetricLog:
             value, weight = entry.metric._forward_cache, float(self.samples)
         if value is None or weight == 0:
             return None, 0.0
-        return torch.as_tensor(value).detach().reshape(()).double(), weight
+        if isinstance(value, Tensor):
+            return value.detach().reshape(()).double(), weight
+        return torch.tensor(value, dtype=torch.float64), weight  # not by way of float32
 
     def own_values(self, with_metrics: bool) -> dict[str, Tensor]:
         """This worker's values, not reduced over others: of the last training step; of the epoch once it has ended.
