@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
+from lightning.fabric.plugins import MixedPrecision
 from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch import LightningDataModule, LightningModule
 from torch.optim import Optimizer
@@ -123,6 +124,13 @@ class ScheduleEntry:
     name: str | None = None
     reduce_on_plateau: bool = False
     """Whether the scheduler's step takes the monitored value."""
+    counts_batches: bool = False
+    """Whether frequency counts the batches of an epoch, as in Lightning, and not the optimizer steps of the run."""
+
+    def due(self, step: int, batch: int) -> bool:
+        """Whether a schedule by the step moves after optimizer step number `step`, at batch number `batch` of the
+        epoch, both counted from 1."""
+        return self.interval == "step" and (batch if self.counts_batches else step) % self.frequency == 0
 
 
 def read_configure_optimizers(returned: Any, task_name: str) -> tuple[Optimizer, list[ScheduleEntry]]:
@@ -166,7 +174,7 @@ def _schedule_entry(given: Any) -> ScheduleEntry:
     if unknown:
         run_log.warning("configure_optimizers: lr_scheduler has no key %s; it is ignored", ", ".join(unknown))
     known = {key: given[key] for key in _SCHEDULE_KEYS if key in given}
-    entry = ScheduleEntry(**known)
+    entry = ScheduleEntry(**known, counts_batches=True)
     watches = entry.reduce_on_plateau = given.get("reduce_on_plateau", isinstance(entry.scheduler, ReduceLROnPlateau))
     if watches and entry.monitor is None:
         raise ValueError("ReduceLROnPlateau needs a metric to watch: schedule.monitor, or 'monitor' beside it")
@@ -225,11 +233,18 @@ def settle_precision(task: LightningModule, device: torch.device) -> None:
 
 
 def batch_transfer(state: "RunState") -> Callable[[Any], Any]:
-    """A batch's way to where it is computed: the device, the data's on_after_batch_transfer, then the task's own."""
+    """A batch's way to where it is computed: the device, the data's on_after_batch_transfer, then the task's own.
+
+    The hooks see it in the run's precision, as under Lightning's Trainer; the step converts what they make of it.
+    """
+    precision = state.fabric.strategy.precision
+    convert = None if isinstance(precision, MixedPrecision) else precision.convert_input
     prepare, device = state.data.on_after_batch_transfer, state.fabric.device
     change = state.task.on_after_batch_transfer if overrides(state.task, "on_after_batch_transfer") else None
 
     def transfer(batch: Any) -> Any:
+        if convert is not None:
+            batch = convert(batch)
         if device.type != "cpu":
             batch = move_data_to_device(batch, device)
         batch = prepare(batch, 0)

@@ -324,10 +324,19 @@ class Epoch:
         state = self.state
         while state.step < step:
             for entry in state.schedules:
-                if entry.interval == "step" and (state.step + 1) % entry.frequency == 0:
-                    _advance(state, entry)
+                batch = state.step_in_epoch if self.turns is not None else state.batch_idx
+                if entry.due(state.step + 1, batch + 1):
+                    _advance(state, entry, self._just_logged(entry))
             state.step += 1
             state.step_in_epoch += 1
+
+    def _just_logged(self, entry: ScheduleEntry) -> dict[str, float]:
+        """What the step has logged, where a schedule watches it: over all workers, or all would go different ways."""
+        if entry.monitor is None:
+            return {}
+        state = self.state
+        strategy = state.fabric.strategy if self.turns is None else Alone(state.fabric.device)
+        return state.log.step_values(strategy)
 
     def _count(self, trained: int) -> None:
         state = self.state
@@ -447,17 +456,20 @@ class Epoch:
         checkpoint.save(self.state)
 
 
-def _advance(state: RunState, entry: ScheduleEntry) -> None:
+def _advance(state: RunState, entry: ScheduleEntry, just_logged: dict[str, float] | None = None) -> None:
+    """Move a schedule, by the newest value of what it watches: `just_logged` before what was reported earlier."""
     value = None
     if entry.monitor is not None:
-        names = (entry.monitor, f"{entry.monitor}_epoch")  # the latter where it is logged by step as well
-        name = next((name for name in names if name in state.metrics), None)
+        # suffixed where it is logged both by step and by epoch
+        suffix = "_epoch" if just_logged is None else "_step"
+        metrics = {**state.metrics, **(just_logged or {})}
+        name = next((name for name in (entry.monitor, f"{entry.monitor}{suffix}") if name in metrics), None)
         if name is None:
-            known = ", ".join(sorted(state.metrics)) or "none yet"
+            known = ", ".join(sorted(metrics)) or "none yet"
             message = f"schedule.monitor={entry.monitor!r} was never logged; logged so far: {known}"
             if entry.strict:
                 raise ValueError(message)
             log.warning("%s: the learning rate stays", message)
             return
-        value = torch.tensor(state.metrics[name])
+        value = torch.tensor(metrics[name], dtype=torch.float64)
     state.task.lr_scheduler_step(entry.scheduler, value)
