@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from .config import Config
 from .data import ImageData, Splits
 from .dropout import keyed
+from .faults import at_fault, built
 from .lightning_module import (
     Hooks,
     ScheduleEntry,
@@ -36,7 +37,7 @@ from .signals import StopRequest
 from .state import RunState
 from .strategies.contract import Contract
 from .sync_batchnorm import synchronized
-from .targets import build, locate, takes
+from .targets import locate, takes
 from .task import Step
 
 
@@ -82,7 +83,7 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
             f"trainer.limit_train_batches={limit} leaves nothing of the {data.steps_per_epoch} steps an epoch"
         )
     state.hooks = Hooks(*[m for m in (task, getattr(data, "module", None)) if m is not None])
-    state.callbacks = {name: build(node) for name, node in config.callbacks.items() if node is not None}
+    state.callbacks = {n: built(f"callbacks.{n}", node) for n, node in config.callbacks.items() if node is not None}
     attach(task, state)
     task.setup("fit")
     task.configure_model()
@@ -106,7 +107,7 @@ def make_loggers(config: Config, run_dir: Path) -> list[Logger]:
     """Those of the config; none where nothing is to be kept."""
     given = {"root_dir": str(run_dir), "save_dir": str(run_dir)}
     quiet = config.trainer.fast_dev_run
-    return [] if quiet else [build(node, **given) for node in config.logger.values() if node is not None]
+    return [] if quiet else [built(f"logger.{n}", node, **given) for n, node in config.logger.items() if node]
 
 
 def make_fabric(config: Config, loggers: Sequence[Logger]) -> Fabric:
@@ -118,8 +119,10 @@ def make_fabric(config: Config, loggers: Sequence[Logger]) -> Fabric:
         accelerator=device_kind(config),
         devices=own_device(config) if alone else config.topology.devices_per_node,
         num_nodes=1 if alone else config.topology.nodes,
-        strategy=build(
+        strategy=built(
+            "strategy",
             config.strategy,
+            any_kind=False,
             topology=config.topology,
             parallel=config.model.parallel if config.model else None,
             batch_size=config.batch_size,
@@ -171,14 +174,14 @@ def make_task(config: Config, data: Any, contract: Contract) -> LightningModule:
     """The task, around the model where the config has one."""
     known = {name: getattr(data, name) for name in ("classes", "image_shape") if getattr(data, name) is not None}
     if config.model is None:
-        task = build(config.task, **known)
+        task = built("task", config.task, **known)
         log.info("task %s brings its own network (model=null)", config.task.target)
     else:
         with contract.building():
-            model: nn.Module = build(config.model, **known, seed=config.seed)
+            model: nn.Module = built("model", config.model, **known, seed=config.seed)
         if config.trainer.compile:
             model.compile()
-        task = build(config.task, model=model, **known)
+        task = built("task", config.task, model=model, **known)
     if not isinstance(task, LightningModule):
         raise ValueError(f"task: {config.task.target} is not a LightningModule")
     missing = refused(task)
@@ -199,7 +202,8 @@ def make_optimizer(config: Config, task: LightningModule, state: RunState) -> tu
         raise ValueError(f"optimizer is null, and {type(task).__name__} has no configure_optimizers: optimizer=sgd")
     settings = config.optimizer.arguments
     groups = parameter_groups(task, settings, config.optimizer.decay_bias_and_norm)
-    optimizer: Optimizer = locate(config.optimizer.target)(groups, **settings)
+    with at_fault("optimizer", config.optimizer):
+        optimizer: Optimizer = locate(config.optimizer.target)(groups, **settings)
     if config.schedule is None:
         return optimizer, []
     return optimizer, [make_schedule(config, optimizer, state.total_steps)]
@@ -225,5 +229,6 @@ def make_schedule(config: Config, optimizer: Optimizer, total_steps: int) -> Sch
     with warnings.catch_warnings():
         # Some schedulers call step() before the optimizer's first, and warn of themselves.
         warnings.simplefilter("ignore")
-        scheduler = constructor(optimizer, **arguments)
+        with at_fault("schedule", settings):
+            scheduler = constructor(optimizer, **arguments)
     return ScheduleEntry(scheduler, settings.interval, settings.frequency, settings.monitor)

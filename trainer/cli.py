@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .errors import ConfigError, listed, nearest, refuse
+from .errors import CannotStart, ConfigError, listed, nearest, refuse
 from .help import VERBS, help_text
 
 if TYPE_CHECKING:
@@ -124,6 +124,7 @@ def _sweep(composer: Any, overrides: list[str]) -> int:
 
 
 def _start_new(composer: Any, overrides: list[str]) -> int:
+    from .origin import shown
     from .pipeline.plan import is_pipeline
     from .run_folder import freeze
 
@@ -138,21 +139,27 @@ def _start_new(composer: Any, overrides: list[str]) -> int:
     try:
         freeze(folder, composer.frozen_in(run, folder))
         composer.write_dot_hydra(run, folder)
-        _announce(run, overrides, folder)
+        _announce(run, overrides)
         if run.config.launcher == "node":
+            print(f"run folder: {shown(folder)}")
             return _print_node_command(run.config, folder)
         return _started(run.config, folder, "train", None)
-    except ConfigError:
+    except ConfigError as error:
         claim.release()
-        raise
+        raise composer.remedied(error.located(composer.origin(overrides).where), overrides) from None
 
 
 def _started(config: Any, folder: Path, verb: str, checkpoint: Path | None) -> int:
+    from .origin import shown
+
     if config.launcher == "slurm":
         from .launch.attempt import Job
         from .launch.slurm.queue import queue
 
-        return queue(Job(config, folder, verb, checkpoint))
+        code = queue(Job(config, folder, verb, checkpoint))
+        if verb == "train":
+            print(f"run folder: {shown(folder)}", flush=True)
+        return code
     from .launch import start
 
     return _told_as_mistake(verb, lambda: start(folder, verb, checkpoint))
@@ -164,6 +171,8 @@ def _told_as_mistake(verb: str, run: Callable[[], int]) -> int:
         return run()
     except ConfigError:
         raise
+    except CannotStart as error:
+        raise error.as_config_error() or refuse(f"leyden {verb}", str(error)) from error
     except ValueError as error:
         raise refuse(f"leyden {verb}", str(error)) from error
 
@@ -176,15 +185,13 @@ def _print_node_command(config: Any, named: Path, flag: str = "") -> int:
     return _print(f"  leyden node {flag}--rendezvous HOST:29400 {shown(named)}")
 
 
-def _announce(run: "Run", overrides: list[str], folder: Path) -> None:
-    from .origin import shown
-
+def _announce(run: "Run", overrides: list[str]) -> None:
     chosen = run.composed.hydra.runtime.choices
     words = ["dataset", "model", "strategy", "topology", *(["experiment"] if chosen.get("experiment") else [])]
     print("  ".join(f"{group}={chosen.get(group) or 'null'}" for group in words))
     if overrides:
         print(f"overridden: {' '.join(overrides)}")
-    print(f"run folder: {shown(folder)}", flush=True)
+    sys.stdout.flush()
 
 
 def _print_config(composer: Any, parsed: argparse.Namespace) -> int:
@@ -308,10 +315,8 @@ def _stop(parsed: argparse.Namespace) -> int:
 def _doctor(parsed: argparse.Namespace) -> int:
     from .compose import Composer
     from .doctor.start import frozen_examination
-    from .origin import shown
 
     config, claimed = frozen_examination(Composer(parsed.config_dir), parsed.words, parsed.write)
-    print(f"run folder: {shown(claimed.folder)}", flush=True)
     if config.launcher == "node":
         return _print_node_command(config, claimed.folder)
     try:

@@ -26,7 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from .checks import check_classes, check_values
 from .config import Config
-from .errors import ConfigError, Problem, refuse
+from .errors import ConfigError, Problem, raise_all, refuse
 from .hydra_errors import Situation, explained
 from .origin import Given, Origin
 from .remedies import with_working_remedies
@@ -136,6 +136,7 @@ class Composer:
             search_path.prepend("command-line", f"file://{self.config_dir}", SearchPathQuery("main", None))
         self.loader = Loader(search_path)
         self.hydra = Hydra("leyden", self.loader)
+        self._built: dict[str, tuple[Problem, ...]] = {}
 
     @property
     def python_path(self) -> list[str]:
@@ -170,7 +171,7 @@ class Composer:
 
     def _problems_of(self, overrides: Sequence[str]) -> Sequence[Problem]:
         try:
-            self.judged(self.composed(overrides), overrides)
+            self._with_right_values(self.composed(overrides))
         except ConfigError as error:
             return error.problems
         return ()
@@ -178,11 +179,14 @@ class Composer:
     def judged(self, composed: DictConfig, overrides: Sequence[str], context: str = "") -> Run:
         """The run of a composition, if nothing is wrong with its values. `context` names it in the error."""
         try:
-            values = frozen(without_hydra(composed), composed.hydra.runtime.choices, self.python_path)
-            config = validated(values)
-            check_values(config)
+            return self._with_right_values(composed)
         except ConfigError as error:
             raise error.located(self.origin(overrides).where, context) from None
+
+    def _with_right_values(self, composed: DictConfig) -> Run:
+        values = frozen(without_hydra(composed), composed.hydra.runtime.choices, self.python_path)
+        config = validated(values)
+        check_values(config)
         return Run(config, values, composed)
 
     def judge_classes(self, run: Run, overrides: Sequence[str], context: str = "") -> None:
@@ -190,6 +194,10 @@ class Composer:
         make_importable(run.config)
         try:
             check_classes(run.config)
+            # not before all that can be seen without building: PyTorch is imported by now
+            from .trial_build import problems_of_building
+
+            raise_all(problems_of_building(run.config, self._built))
         except ConfigError as error:
             raise error.located(self.origin(overrides).where, context) from None
 

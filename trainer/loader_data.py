@@ -22,11 +22,12 @@ from torch.utils.data import DataLoader, DistributedSampler, Sampler
 
 from .config import Config
 from .data import Part
+from .faults import built
 from .lightning_module import TrainerView, overrides, refused_of_data
 from .log import log
 from .random_state import mix, seed_everything
 from .signals import LeftToTheWorker
-from .targets import build, locate
+from .targets import locate
 
 _END = object()
 _EVALUATION = -1
@@ -89,7 +90,7 @@ class LoaderData:
             "num_workers": config.dataset.num_workers,
             "val_fraction": config.dataset.val_fraction,
         }
-        module: LightningDataModule = build(config.dataset, **given)
+        module: LightningDataModule = built("dataset", config.dataset, **given)
         missing = refused_of_data(module)
         if missing:
             raise ValueError("Leyden's loop does not offer what the data module asks for: " + "; ".join(missing))

@@ -48,7 +48,7 @@ class RunTrial:
         hydra = HydraConfig.get()
         folder = Path(hydra.runtime.output_dir)
         values = frozen(config, hydra.runtime.choices, self.python_path)
-        print(f"\ntrial {hydra.job.num}: {' '.join(hydra.overrides.task)}\nrun folder: {shown(folder)}", flush=True)
+        print(f"\ntrial {hydra.job.num}: {' '.join(hydra.overrides.task)}", flush=True)
         freeze(folder, values)
         if load(folder).launcher == "slurm":
             return QUEUED, math.nan
