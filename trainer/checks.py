@@ -43,6 +43,19 @@ def check_classes(config: Config) -> None:
     raise_all(problem for rule in with_classes for problem in rule(config))
 
 
+def doubtful(config: Config) -> Iterator[Problem]:
+    """What can run and will be slow: for a warning."""
+    topology, readers = config.topology, config.dataset.num_workers
+    host = topology.host
+    there = cores() if _runs_here(config) else (host.sockets or 0) * (host.cores_per_socket or 0)
+    here = 1 if config.simulated else topology.devices_per_node
+    if there and readers > 1 and readers * here > there:
+        text = f"are {readers * here} processes that read ahead on a node of {there} cores"
+        if here > 1:
+            text += f": {readers} for each of its {here} workers"
+        yield Problem("dataset.num_workers", text, readers, f"dataset.num_workers={there // here}")
+
+
 _OWN_SHARES = (".spatial.Spatial", ".hybrid.Hybrid")
 """Strategies that cut the batch in a way of their own, and say themselves what they cannot cut."""
 
@@ -252,10 +265,9 @@ def _logged(config: Config) -> Iterator[Problem]:
         if isinstance(monitor, str) and monitor != _USUAL_MONITOR and _not_logged(monitor, names):
             now = [name for name in names if not name.startswith("test/")]
             close = meant_metric(monitor, now)
-            text = (
-                f"is not logged{f'; did you mean {close}?' if close else ''}; {config.task.target.rpartition('.')[2]} "
-            )
-            yield Problem(key, f"{text}logs {listed(now)}", monitor, f"{key}={close}" if close else "")
+            task, meant = config.task.target.rpartition(".")[2], f"; did you mean {close}?" if close else ""
+            text = f"is not logged{meant}\n{task} logs {listed(now)}"
+            yield Problem(key, text, monitor, f"{key}={close}" if close else "")
 
 
 _WATCHES = {"early_stopping": "EarlyStopping", "checkpoint": "Checkpoint"}

@@ -186,12 +186,16 @@ def _print_node_command(config: Any, named: Path, flag: str = "") -> int:
 
 
 def _announce(run: "Run", overrides: list[str]) -> None:
+    from .checks import doubtful
+
     chosen = run.composed.hydra.runtime.choices
     words = ["dataset", "model", "strategy", "topology", *(["experiment"] if chosen.get("experiment") else [])]
     print("  ".join(f"{group}={chosen.get(group) or 'null'}" for group in words))
     if overrides:
         print(f"overridden: {' '.join(overrides)}")
     sys.stdout.flush()
+    for problem in doubtful(run.config):
+        print("leyden: warning", *problem.lines(), sep="\n", file=sys.stderr, flush=True)
 
 
 def _print_config(composer: Any, parsed: argparse.Namespace) -> int:

@@ -77,6 +77,16 @@ class CannotStart(ValueError):
         return None if self.problem is None else ConfigError(self.problem).located(where)
 
 
+class NotLogged(ValueError):
+    """A metric that the config watches and the task has not logged: a user's mistake that only training shows.
+
+    The message has the key and what was logged; a traceback would say nothing more.
+    """
+
+    def __init__(self, key: str, monitor: str, logged: Iterable[str]):
+        super().__init__(f"{key}={monitor} was not logged; logged so far: {', '.join(sorted(logged)) or 'nothing'}")
+
+
 class Refused(CannotStart):
     """What the preflight found: the machines are not what the run needs. Nothing was trained."""
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from . import checkpoint
 from .data import BadSamples, Part
+from .errors import NotLogged
 from .evaluation import evaluate, run_step, untouched_metrics, view_of
 from .lightning_module import ScheduleEntry, batch_transfer, positional
 from .log import log
@@ -400,11 +401,10 @@ def _advance(state: RunState, entry: ScheduleEntry) -> None:
         names = (entry.monitor, f"{entry.monitor}_epoch")  # the latter where it is logged by step as well
         name = next((name for name in names if name in state.metrics), None)
         if name is None:
-            known = ", ".join(sorted(state.metrics)) or "none yet"
-            message = f"schedule.monitor={entry.monitor!r} was never logged; logged so far: {known}"
+            missing = NotLogged("schedule.monitor", entry.monitor, state.metrics)
             if entry.strict:
-                raise ValueError(message)
-            log.warning("%s: the learning rate stays", message)
+                raise missing
+            log.warning("%s: the learning rate stays", missing)
             return
         value = torch.tensor(state.metrics[name])
     state.task.lr_scheduler_step(entry.scheduler, value)

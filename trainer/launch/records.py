@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..errors import CannotStart, Refused
+from ..errors import CannotStart, NotLogged, Refused
 from ..pulse import Beat, pulse
 from ..whole_file import whole_file
 
@@ -41,10 +41,12 @@ class Record:
     def of(cls, error: Exception) -> "Record":
         """The record of the exception that is being handled."""
         mistake = isinstance(error, CannotStart)
-        message = str(error) if mistake else f"{type(error).__name__}: {error}"
+        known = mistake or isinstance(error, NotLogged)
+        message = str(error) if known else f"{type(error).__name__}: {error}"
         found = error.problem if isinstance(error, CannotStart) else None
         problem = {} if found is None else {name: v for name, v in asdict(found).items() if v is not ...}
-        return cls(time.time(), message, mistake, traceback.format_exc(), isinstance(error, Refused), problem)
+        trace = "" if isinstance(error, NotLogged) else traceback.format_exc()
+        return cls(time.time(), message, mistake, trace, isinstance(error, Refused), problem)
 
 
 class Records:
