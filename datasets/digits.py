@@ -43,8 +43,7 @@ class Digits:
     def __init__(self, split: str, image_size: int = 32) -> None:
         if split not in self.splits:
             raise ValueError(f"the digits have no split {split!r}, only {' and '.join(self.splits)}")
-        if image_size < _SIDE:
-            raise ValueError(f"image_size={image_size} is smaller than the originals: at least {_SIDE}")
+        self.image_shape, _ = self.declared(image_size)
         pixels, digits = _read()
         order = torch.randperm(len(pixels), generator=torch.Generator().manual_seed(_PERMUTATION_SEED))
         images = _enlarge(pixels[order], image_size)
@@ -54,7 +53,17 @@ class Digits:
         part = slice(0, _TRAIN) if split == "train" else slice(_TRAIN, None)
         self.images: Tensor = images[part].clone()
         self.labels: list[int] = digits[order][part].tolist()
-        self.image_shape: tuple[int, int, int] = (1, image_size, image_size)
+
+    @staticmethod
+    def declared(image_size: int = 32) -> tuple[tuple[int, int, int], int]:
+        """Shape of an image and number of classes, without reading anything.
+
+        Raises:
+            ValueError: `image_size` under 8.
+        """
+        if image_size < _SIDE:
+            raise ValueError(f"image_size={image_size} is smaller than the originals: at least {_SIDE}")
+        return (1, image_size, image_size), 10
 
     def __len__(self) -> int:
         return len(self.labels)

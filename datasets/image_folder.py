@@ -42,11 +42,9 @@ class ImageFolder:
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
 
     def __init__(self, split: str, root: str | Path, image_size: int = 224) -> None:
-        if image_size < 1:
-            raise ValueError(f"image_size={image_size} must be at least 1")
+        self.image_shape, _ = self.declared(image_size)
         self.root = Path(root).expanduser()
         self.image_size = image_size
-        self.image_shape: tuple[int, int, int] = (3, image_size, image_size)
         self._files: Files = open_files(self.root, is_image)
         members = _by_split(self._files.names, self.root)
         self.splits: tuple[str, ...] = tuple(name for name in _SPLITS if name in members)
@@ -55,6 +53,17 @@ class ImageFolder:
         self.class_names: tuple[str, ...] = tuple(sorted({name for _, name in members["train"]}))
         self.classes: int = len(self.class_names)
         self._members, self._labels = _number(members[split], self.class_names, f"{self.root}: {split}")
+
+    @staticmethod
+    def declared(image_size: int = 224, **others: object) -> tuple[tuple[int, int, int], None]:
+        """Shape of an image, without reading anything; the classes are the folders'.
+
+        Raises:
+            ValueError: `image_size` under 1.
+        """
+        if image_size < 1:
+            raise ValueError(f"image_size={image_size} must be at least 1")
+        return (3, image_size, image_size), None
 
     def __len__(self) -> int:
         return len(self._members)

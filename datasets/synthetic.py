@@ -39,19 +39,30 @@ class Synthetic:
     ) -> None:
         if split not in self.splits:
             raise ValueError(f"there is no split {split!r}, only {', '.join(self.splits)}")
-        if samples < 1 or classes < 1:
-            raise ValueError(f"samples={samples} and classes={classes} must be at least 1")
-        if len(image_shape) != 3 or min(image_shape) < 1:
-            raise ValueError(f"image_shape={list(image_shape)} must be channels, height, width, each at least 1")
+        self.image_shape, self.classes = self.declared(samples, classes, image_shape)
         self.samples = samples
-        self.classes = classes
-        channels, height, width = image_shape
-        self.image_shape: tuple[int, int, int] = (channels, height, width)
+        channels = self.image_shape[0]
         self.mean, self.std = (0.5,) * channels, (0.25,) * channels
         self._start = self.splits.index(split) << 48  # no split's indices reach the next one's
         self._size = prod(self.image_shape)
         generator = torch.Generator().manual_seed(0)
         self._pool = torch.randint(256, (self._size + _OFFSETS,), dtype=torch.uint8, generator=generator)
+
+    @staticmethod
+    def declared(
+        samples: int = 1024, classes: int = 10, image_shape: Sequence[int] = (3, 32, 32)
+    ) -> tuple[tuple[int, int, int], int]:
+        """Shape of an image and number of classes, without making anything.
+
+        Raises:
+            ValueError: a number under 1.
+        """
+        if samples < 1 or classes < 1:
+            raise ValueError(f"samples={samples} and classes={classes} must be at least 1")
+        if len(image_shape) != 3 or min(image_shape) < 1:
+            raise ValueError(f"image_shape={list(image_shape)} must be channels, height, width, each at least 1")
+        channels, height, width = image_shape
+        return (channels, height, width), classes
 
     def __len__(self) -> int:
         return self.samples

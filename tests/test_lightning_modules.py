@@ -263,7 +263,7 @@ def test_what_the_loop_does_not_offer_is_refused_by_name_before_the_start(freeze
         ("ReturnsNothing", "ReturnsNothing.training_step must return the loss"),
         ("SkipsEpoch", "on_train_batch_start returned -1"),
         ("LogsVector", "self.log('vector'): a tensor must hold a single number, not [3]"),
-        ("PlateauOfNothing", "'never_logged' was never logged; logged so far: epoch, lr, "),
+        ("PlateauOfNothing", "schedule.monitor=never_logged was not logged; logged so far: epoch, lr, "),
     ],
 )
 def test_what_shows_only_at_a_step_ends_the_run_by_name(
@@ -278,7 +278,7 @@ def test_what_shows_only_at_a_step_ends_the_run_by_name(
 def test_a_monitor_that_is_not_strict_lets_the_training_go_on(freeze: Freeze) -> None:
     run_dir = freeze("run", *POINTS, task("PlateauOfPerhaps"))
     assert start(run_dir) == 0
-    assert "'never_logged' was never logged" in (run_dir / "run.log").read_text()
+    assert "schedule.monitor=never_logged was not logged" in (run_dir / "run.log").read_text()
 
 
 def test_every_form_of_configure_optimizers() -> None:

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from .config import TASK_LOADERS, Config
 from .data import ImageData, Splits
 from .dropout import keyed
+from .faults import at_fault, built
 from .lightning_module import (
     Hooks,
     ScheduleEntry,
@@ -38,7 +39,7 @@ from .signals import StopRequest
 from .state import RunState
 from .strategies.contract import Contract
 from .sync_batchnorm import synchronized
-from .targets import build, locate, takes
+from .targets import locate, takes
 from .task import Step
 from .task_loaders import TaskLoaderData
 
@@ -84,7 +85,7 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
         task = make_task(config, data, contract)
     state = RunState(config, run_dir, fabric, contract, task, data, stop_request)
     state.hooks = Hooks(*[m for m in (task, getattr(data, "module", None)) if m is not None])
-    state.callbacks = {name: build(node) for name, node in config.callbacks.items() if node is not None}
+    state.callbacks = {n: built(f"callbacks.{n}", node) for n, node in config.callbacks.items() if node is not None}
     attach(task, state)
     if isinstance(data, TaskLoaderData):
         pulse.at(PREPARATION, 0)
@@ -117,7 +118,7 @@ def make_loggers(config: Config, run_dir: Path) -> list[Logger]:
     """Those of the config; none where nothing is to be kept."""
     given = {"root_dir": str(run_dir), "save_dir": str(run_dir)}
     quiet = config.trainer.fast_dev_run
-    return [] if quiet else [build(node, **given) for node in config.logger.values() if node is not None]
+    return [] if quiet else [built(f"logger.{n}", node, **given) for n, node in config.logger.items() if node]
 
 
 def make_fabric(config: Config, loggers: Sequence[Logger]) -> Fabric:
@@ -129,8 +130,10 @@ def make_fabric(config: Config, loggers: Sequence[Logger]) -> Fabric:
         accelerator=device_kind(config),
         devices=own_device(config) if alone else config.topology.devices_per_node,
         num_nodes=1 if alone else config.topology.nodes,
-        strategy=build(
+        strategy=built(
+            "strategy",
             config.strategy,
+            any_kind=False,
             topology=config.topology,
             parallel=config.model.parallel if config.model else None,
             batch_size=config.batch_size,
@@ -183,14 +186,14 @@ def make_task(config: Config, data: Any, contract: Contract) -> LightningModule:
     values = {name: getattr(data, name, None) for name in ("classes", "image_shape")}
     known = {name: value for name, value in values.items() if value is not None}
     if config.model is None:
-        task = build(config.task, **known)
+        task = built("task", config.task, **known)
         log.info("task %s brings its own network (model=null)", config.task.target)
     else:
         with contract.building():
-            model: nn.Module = build(config.model, **known, seed=config.seed)
+            model: nn.Module = built("model", config.model, **known, seed=config.seed)
         if config.trainer.compile:
             model.compile()
-        task = build(config.task, model=model, **known)
+        task = built("task", config.task, model=model, **known)
     if not is_lightning_module(task):
         raise ValueError(f"task: {config.task.target} is not a LightningModule")
     missing = refused(task)
@@ -212,7 +215,8 @@ def make_optimizer(config: Config, task: LightningModule, state: RunState) -> tu
         raise ValueError(f"optimizer is null, and {type(task).__name__} has no configure_optimizers: optimizer=sgd")
     settings = config.optimizer.arguments
     groups = parameter_groups(task, settings, config.optimizer.decay_bias_and_norm)
-    optimizer: Optimizer = locate(config.optimizer.target)(groups, **settings)
+    with at_fault("optimizer", config.optimizer):
+        optimizer: Optimizer = locate(config.optimizer.target)(groups, **settings)
     if config.schedule is None:
         return optimizer, []
     return optimizer, [make_schedule(config, optimizer, state.total_steps)]
@@ -228,5 +232,6 @@ def make_schedule(config: Config, optimizer: Optimizer, total_steps: int) -> Sch
     with warnings.catch_warnings():
         # Some schedulers call step() before the optimizer's first, and warn of themselves.
         warnings.simplefilter("ignore")
-        scheduler = constructor(optimizer, **arguments)
+        with at_fault("schedule", settings):
+            scheduler = constructor(optimizer, **arguments)
     return ScheduleEntry(scheduler, settings.interval, settings.frequency, settings.monitor)

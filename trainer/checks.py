@@ -1,5 +1,6 @@
 """What must hold between keys, and between keys, classes and this machine, before anything starts."""
 
+import importlib.util
 import inspect
 import os
 from collections.abc import Callable, Iterator
@@ -8,8 +9,9 @@ from typing import Any
 
 from .config import TASK_LOADERS, Config, Target
 from .environment import not_on_this_machine, settings
-from .errors import Problem, nearest, raise_all
+from .errors import Problem, listed, nearest, raise_all
 from .hardware import Slurm
+from .known_names import meant_metric
 from .lightning_packages import class_overrides, is_data_module_class, is_module_class
 from .signatures import find, is_a, parameters_of, signature_problems
 from .topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count
@@ -26,7 +28,7 @@ def check_values(config: Config, resumed: bool = False) -> None:
     """
     plain: list[Check] = [
         _global_batch, _launcher, _hardware, _devices, _fabric, _strategy_workers, _precision, _partitions,
-        _data_folder, _learning_rate,
+        _data_folder, _learning_rate, _momentum,
     ]  # fmt: skip
     if not resumed:
         plain.append(_init_from)
@@ -41,9 +43,23 @@ def check_classes(config: Config) -> None:
     """
     raise_all(signature_problems(config))
     with_classes: list[Check] = [
-        _dataset_class, _task_and_model, _task_loaders, _trainer_uses, _monitor, _strategy_refuses, _callbacks_refuse,
+        _dataset_class, _task_and_model, _task_loaders, _trainer_uses, _monitor, _logged, _loggers, _strategy_refuses,
+        _callbacks_refuse,
     ]  # fmt: skip
     raise_all(problem for rule in with_classes for problem in rule(config))
+
+
+def doubtful(config: Config) -> Iterator[Problem]:
+    """What can run and will be slow: for a warning."""
+    topology, readers = config.topology, config.dataset.num_workers
+    host = topology.host
+    there = cores() if _runs_here(config) else (host.sockets or 0) * (host.cores_per_socket or 0)
+    here = 1 if config.simulated else topology.devices_per_node
+    if there and readers > 1 and readers * here > there:
+        text = f"are {readers * here} processes that read ahead on a node of {there} cores"
+        if here > 1:
+            text += f": {readers} for each of its {here} workers"
+        yield Problem("dataset.num_workers", text, readers, f"dataset.num_workers={there // here}")
 
 
 _OWN_SHARES = (".spatial.Spatial", ".hybrid.Hybrid")
@@ -178,6 +194,13 @@ def _learning_rate(config: Config) -> Iterator[Problem]:
         yield Problem("optimizer.lr", "must be a number greater than 0", rate, "optimizer.lr=0.02")
 
 
+def _momentum(config: Config) -> Iterator[Problem]:
+    momentum = config.optimizer.arguments.get("momentum", 0) if config.optimizer else 0
+    if isinstance(momentum, int | float) and not 0 <= momentum < 1:
+        text = "must be at least 0 and less than 1"
+        yield Problem("optimizer.momentum", text, momentum, "optimizer.momentum=0.9")
+
+
 def _init_from(config: Config) -> Iterator[Problem]:
     if config.init_from is not None and not Path(config.init_from).expanduser().exists():
         text = f"there is no such run folder or file{_existing_part(config.init_from)}"
@@ -253,6 +276,52 @@ def _monitor(config: Config) -> Iterator[Problem]:
     if schedule.monitor is not None and not watches:
         text = f"only ReduceLROnPlateau watches a metric, {schedule.target.rpartition('.')[2]} does not"
         yield Problem("schedule.monitor", text, schedule.monitor, "schedule.monitor=null")
+
+
+_PACKAGES = {"WandbLogger": "wandb", "MLFlowLogger": "mlflow", "CometLogger": "comet_ml", "NeptuneLogger": "neptune",
+             "TensorBoardLogger": "tensorboard"}  # fmt: skip
+"""What Lightning's loggers, and classes derived from them, write with."""
+
+
+def _loggers(config: Config) -> Iterator[Problem]:
+    for name, node in config.logger.items():
+        cls = _class(f"logger.{name}", node) if node is not None else None
+        for logger, package in _PACKAGES.items():
+            if is_a(cls, logger) and importlib.util.find_spec(package) is None:
+                text = f"needs the package {package}, which is not installed"
+                yield Problem(f"logger.{name}", text, logger, f"pip install {package}")
+
+
+def _logged(config: Config) -> Iterator[Problem]:
+    """Metrics that a callback or a schedule watches and a task of ours does not log."""
+    logged = vars(_class("task", config.task)).get("LOGGED")
+    if logged is None:
+        return  # the first validation will show what somebody else's task logs
+    watched = [(f"callbacks.{name}.monitor", node.arguments.get("monitor")) for name, node in config.callbacks.items()
+               if node is not None and is_a(_class(f"callbacks.{name}", node), _WATCHES.get(name, ""))]  # fmt: skip
+    watched.append(("schedule.monitor", config.schedule.monitor if config.schedule else None))
+    classes = config.dataset.arguments.get("classes", getattr(_class("dataset", config.dataset), "classes", None))
+    names = [name for name, least in logged.items() if not isinstance(classes, int) or classes >= least]
+    for key, monitor in watched:
+        if isinstance(monitor, str) and monitor != _USUAL_MONITOR and _not_logged(monitor, names):
+            now = [name for name in names if not name.startswith("test/")]
+            close = meant_metric(monitor, now)
+            task, meant = config.task.target.rpartition(".")[2], f"; did you mean {close}?" if close else ""
+            text = f"is not logged{meant}\n{task} logs {listed(now)}"
+            yield Problem(key, text, monitor, f"{key}={close}" if close else "")
+
+
+_WATCHES = {"early_stopping": "EarlyStopping", "checkpoint": "Checkpoint"}
+_USUAL_MONITOR = "val/acc"
+"""By which the best checkpoints are kept where nobody says anything; a task that has none keeps the newest."""
+
+
+def _not_logged(monitor: str, names: list[str]) -> bool:
+    """Whether neither the task nor the run itself logs it: the strategies' figures have names with other prefixes."""
+    known = any(monitor == name or monitor.startswith(f"{name}_") for name in names if not name.startswith("test/"))
+    prefix, slash, _ = monitor.partition("/")
+    of_a_task = prefix in ("train", "val", "test", "valid", "validation", "eval") if slash else True
+    return not known and of_a_task and monitor not in ("lr", "epoch")
 
 
 def _strategy_refuses(config: Config) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .errors import ConfigError, listed, nearest, refuse
+from .errors import CannotStart, ConfigError, listed, nearest, refuse
 from .help import help_text, verb_text
 from .verbs import VERBS, all_flags, verbs_with
 
@@ -145,6 +145,7 @@ def _sweep(composer: Any, overrides: list[str]) -> int:
 
 
 def _start_new(composer: Any, overrides: list[str]) -> int:
+    from .origin import shown
     from .pipeline.plan import is_pipeline
     from .run_folder import freeze
 
@@ -159,21 +160,27 @@ def _start_new(composer: Any, overrides: list[str]) -> int:
     try:
         freeze(folder, composer.frozen_in(run, folder))
         composer.write_dot_hydra(run, folder)
-        _announce(run, overrides, folder)
+        _announce(run, overrides)
         if run.config.launcher == "node":
+            print(f"run folder: {shown(folder)}")
             return _print_node_command(run.config, folder)
         return _started(run.config, folder, "train", None)
-    except ConfigError:
+    except ConfigError as error:
         claim.release()
-        raise
+        raise composer.remedied(error.located(composer.origin(overrides).where), overrides) from None
 
 
 def _started(config: Any, folder: Path, verb: str, checkpoint: Path | None) -> int:
+    from .origin import shown
+
     if config.launcher == "slurm":
         from .launch.attempt import Job
         from .launch.slurm.queue import queue
 
-        return queue(Job(config, folder, verb, checkpoint))
+        code = queue(Job(config, folder, verb, checkpoint))
+        if verb == "train":
+            print(f"run folder: {shown(folder)}", flush=True)
+        return code
     from .launch import start
 
     return _told_as_mistake(verb, lambda: start(folder, verb, checkpoint))
@@ -185,6 +192,8 @@ def _told_as_mistake(verb: str, run: Callable[[], int]) -> int:
         return run()
     except ConfigError:
         raise
+    except CannotStart as error:
+        raise error.as_config_error() or refuse(f"leyden {verb}", str(error)) from error
     except ValueError as error:
         raise refuse(f"leyden {verb}", str(error)) from error
 
@@ -197,9 +206,9 @@ def _print_node_command(config: Any, named: Path, flag: str = "") -> int:
     return _print(f"  leyden node {flag}--rendezvous HOST:29400 {shown(named)}")
 
 
-def _announce(run: "Run", overrides: list[str], folder: Path) -> None:
+def _announce(run: "Run", overrides: list[str]) -> None:
+    from .checks import doubtful
     from .leftover_keys import said
-    from .origin import shown
 
     chosen = run.composed.hydra.runtime.choices
     words = ["dataset", "model", "strategy", "topology", *(["experiment"] if chosen.get("experiment") else [])]
@@ -208,7 +217,9 @@ def _announce(run: "Run", overrides: list[str], folder: Path) -> None:
         print(f"overridden: {' '.join(overrides)}")
     for line in said(run.dropped):
         print(line)
-    print(f"run folder: {shown(folder)}", flush=True)
+    sys.stdout.flush()
+    for problem in doubtful(run.config):
+        print("leyden: warning", *problem.lines(), sep="\n", file=sys.stderr, flush=True)
 
 
 def _print_config(composer: Any, parsed: argparse.Namespace) -> int:
@@ -332,10 +343,8 @@ def _stop(parsed: argparse.Namespace) -> int:
 def _doctor(parsed: argparse.Namespace) -> int:
     from .compose import Composer
     from .doctor.start import frozen_examination
-    from .origin import shown
 
     config, claimed = frozen_examination(Composer(parsed.config_dir), parsed.words, parsed.write)
-    print(f"run folder: {shown(claimed.folder)}", flush=True)
     if config.launcher == "node":
         return _print_node_command(config, claimed.folder)
     try:

@@ -26,7 +26,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from .checks import check_classes, check_values
 from .config import TASK_LOADERS, Config
-from .errors import ConfigError, Problem, refuse
+from .errors import ConfigError, Problem, raise_all, refuse
 from .hydra_errors import Situation, explained
 from .leftover_keys import Leftover, drop_from_composition, leftovers, not_taken
 from .origin import Given, Origin
@@ -142,6 +142,7 @@ class Composer:
         self.hydra = Hydra("leyden", self.loader)
         self.swept: Sequence[str] = ()
         """Keys that the sweep varies whose trials are composed."""
+        self._built: dict[str, tuple[Problem, ...]] = {}
 
     @property
     def python_path(self) -> list[str]:
@@ -174,7 +175,7 @@ class Composer:
 
     def _problems_of(self, overrides: Sequence[str]) -> Sequence[Problem]:
         try:
-            self.judged(self.composed(overrides), overrides)
+            self._with_right_values(self.composed(overrides))
         except ConfigError as error:
             return error.problems
         return ()
@@ -182,11 +183,14 @@ class Composer:
     def judged(self, composed: DictConfig, overrides: Sequence[str], context: str = "") -> Run:
         """The run of a composition, if nothing is wrong with its values. `context` names it in the error."""
         try:
-            values = self.frozen(composed)
-            config = validated(values)
-            check_values(config)
+            return self._with_right_values(composed)
         except ConfigError as error:
             raise error.located(self.origin(overrides).where, context) from None
+
+    def _with_right_values(self, composed: DictConfig) -> Run:
+        values = self.frozen(composed)
+        config = validated(values)
+        check_values(config)
         return Run(config, values, composed)
 
     def judge_classes(self, run: Run, overrides: Sequence[str], context: str = "") -> Run:
@@ -203,6 +207,10 @@ class Composer:
             run = replace(self.judged(run.composed, overrides, context), dropped=dropped)
         try:
             check_classes(run.config)
+            # not before all that can be seen without building: PyTorch is imported by now
+            from .trial_build import problems_of_building
+
+            raise_all(problems_of_building(run.config, self._built))
         except ConfigError as error:
             raise error.located(self.origin(overrides).where, context) from None
         return run

@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 
 from .config import Config
 from .config import Dataset as DatasetConfig
+from .faults import built
 from .log import log
 from .protocols import Augmentation, Dataset
 from .random_state import generator, mix
@@ -191,14 +192,14 @@ class Splits:
         Raises:
             OSError: the data is not there.
         """
-        whole: Dataset = build(settings, split="train")
+        whole: Dataset = built("dataset", settings, split="train")
         train, val = cls._held_out(settings, whole)
-        return cls(whole, train, val, build(settings, split="test") if "test" in whole.splits else None)
+        return cls(whole, train, val, built("dataset", settings, split="test") if "test" in whole.splits else None)
 
     @staticmethod
     def _held_out(settings: DatasetConfig, whole: Dataset) -> tuple[Dataset, Dataset | None]:
         if "val" in whole.splits:
-            return whole, build(settings, split="val")
+            return whole, built("dataset", settings, split="val")
         held_out = round(len(whole) * settings.val_fraction)
         if held_out == 0:
             return whole, None

@@ -23,6 +23,10 @@ class Problem:
     where: str = ""
     """File and line, or the override; empty until `ConfigError.located`."""
 
+    def sentence(self) -> str:
+        """The problem in one sentence, without its remedy."""
+        return f"{self.key}: {self.text}" if self.value is ... else f"{self.key}={shortened(self.value)}: {self.text}"
+
     def lines(self) -> list[str]:
         """The problem as indented lines of text."""
         shown = f"  {self.key}" if self.value is ... else f"  {self.key} = {shortened(self.value)}"
@@ -58,6 +62,29 @@ class ConfigError(ValueError):
 
 class CannotStart(ValueError):
     """A user's mistake that showed only when the parts were built. Nothing was trained."""
+
+    def __init__(self, said: str | Problem):
+        self.problem = said if isinstance(said, Problem) else None
+        """With the key at fault, where that is known."""
+        super().__init__(said if isinstance(said, str) else said.sentence())
+
+    def as_config_error(self, where: Callable[[str], str] = lambda key: "") -> ConfigError | None:
+        """As a mistake found before the start is shown; None where the key at fault is not known.
+
+        Args:
+            where: what set a key.
+        """
+        return None if self.problem is None else ConfigError(self.problem).located(where)
+
+
+class NotLogged(ValueError):
+    """A metric that the config watches and the task has not logged: a user's mistake that only training shows.
+
+    The message has the key and what was logged; a traceback would say nothing more.
+    """
+
+    def __init__(self, key: str, monitor: str, logged: Iterable[str]):
+        super().__init__(f"{key}={monitor} was not logged; logged so far: {', '.join(sorted(logged)) or 'nothing'}")
 
 
 class Refused(CannotStart):

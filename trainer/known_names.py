@@ -3,8 +3,10 @@
 Data, and looking it up. `{}` in a remedy is the user's value.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from .errors import nearest
 
 _SAME_VALUE: Mapping[str, str] = {
     "trainer.max_epochs": "epochs epoch num_epochs n_epochs nb_epochs nepochs num_train_epochs total_epochs max_epoch",
@@ -230,3 +232,16 @@ def known_choice(group: str, name: str) -> str:
 def known_precision(name: str) -> str:
     """Our spelling of a precision; "" for what is none."""
     return _PRECISION.get(name.lower(), "")
+
+
+_SPLITS = {"valid": "val", "validation": "val", "eval": "val", "dev": "val"}
+_METRICS = {"accuracy": "acc", "top1": "acc", "acc1": "acc", "top5": "acc5", "error": "loss", "cost": "cost"}
+
+
+def meant_metric(name: str, logged: Sequence[str]) -> str | None:
+    """The metric among those that are logged which a name of another tool means: val_loss, eval/accuracy."""
+    split, _, metric = name.lower().replace("_", "/", 1).partition("/")
+    if not metric:
+        split, metric = "val", split
+    plain = f"{_SPLITS.get(split, split)}/{_METRICS.get(metric, metric)}"
+    return plain if plain in logged else nearest(plain, logged)

@@ -21,12 +21,13 @@ from torch.utils.data import DataLoader, DistributedSampler, Sampler
 
 from .config import Config
 from .data import Part
+from .faults import built
 from .lightning_module import refused_of_data
 from .lightning_packages import is_data_module_class, overrides
 from .log import log
 from .random_state import mix, seed_everything
 from .signals import LeftToTheWorker
-from .targets import build, locate
+from .targets import locate
 from .trainer_view import TrainerView
 
 _END = object()
@@ -103,7 +104,7 @@ class LoaderData:
             "num_workers": config.dataset.num_workers,
             "val_fraction": config.dataset.val_fraction,
         }
-        module: LightningDataModule = build(config.dataset, **given)
+        module: LightningDataModule = built("dataset", config.dataset, **given)
         missing = refused_of_data(module)
         if missing:
             raise ValueError("Leyden's loop does not offer what the data module asks for: " + "; ".join(missing))

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from . import checkpoint
 from .data import BadSamples, Part
+from .errors import NotLogged
 from .evaluation import evaluate, run_step, untouched_metrics, view_of
 from .lightning_module import ScheduleEntry, batch_transfer, positional
 from .log import log
@@ -465,11 +466,10 @@ def _advance(state: RunState, entry: ScheduleEntry, just_logged: dict[str, float
         metrics = {**state.metrics, **(just_logged or {})}
         name = next((name for name in (entry.monitor, f"{entry.monitor}{suffix}") if name in metrics), None)
         if name is None:
-            known = ", ".join(sorted(metrics)) or "none yet"
-            message = f"schedule.monitor={entry.monitor!r} was never logged; logged so far: {known}"
+            missing = NotLogged("schedule.monitor", entry.monitor, metrics)
             if entry.strict:
-                raise ValueError(message)
-            log.warning("%s: the learning rate stays", message)
+                raise missing
+            log.warning("%s: the learning rate stays", missing)
             return
         value = torch.tensor(metrics[name], dtype=torch.float64)
     state.task.lr_scheduler_step(entry.scheduler, value)

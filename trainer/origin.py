@@ -72,7 +72,7 @@ class Origin:
     def _at(self, key: str) -> str:
         # An override inside a node explains the node only where no file set the node itself.
         for given in reversed(self._overrides):
-            if given.key == key:
+            if given.key in (key, f"{key}._target_"):
                 return f"override '{given.typed}'"
         if key in self._lines:
             return self._lines[key]

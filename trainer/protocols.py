@@ -10,6 +10,10 @@ from torch import Tensor
 class Dataset(Protocol):
     """Samples by index. Built once for each split: `Target(split="train" | "val" | "test", **arguments)`.
 
+    A class may carry `declared(**arguments)`, a static method: image shape, and number of classes or None, of the
+    dataset with these arguments, without reading anything. By it (or by attributes of the class) the network is tried
+    before the start.
+
     A class that carries `mean` and `std` (a float for each channel, of values between 0 and 1) has its uint8 images
     scaled and normalized on the device; float images are left as they are.
     """

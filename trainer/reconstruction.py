@@ -1,6 +1,7 @@
 """task=reconstruction: features learned without labels, stage by stage."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from lightning.pytorch import LightningModule
 from torch import Tensor
@@ -27,6 +28,18 @@ class Reconstruction(LightningModule):
     Raises:
         ValueError: the model has no stages, or none of this number.
     """
+
+    LOGGED: ClassVar[Mapping[str, int]] = {
+        f"{split}/{name}": 1
+        for split in ("train", "val", "test")
+        for name in ("cost", "reconstruction", "sparsity", "unexplained", "stage")
+    }
+    """What is logged, whatever the number of classes."""
+
+    @staticmethod
+    def call_model(model: Any, images: Tensor) -> Any:
+        """What this task has of a network, for a trial before the start."""
+        return model(images, 0)
 
     def __init__(
         self, model: Any, sparsity: float = 0.1, stage: int | None = None, epochs_per_stage: int | None = None

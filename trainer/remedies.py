@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import cache
 
 from .errors import ConfigError, Problem, spelled
 
@@ -51,27 +52,32 @@ def _tried(problem: Problem, overrides: Sequence[str], problems_of: ProblemsOf) 
     if not ways or leaves_open(problem.remedy):
         return problem
     mistake = problem.where.removeprefix("override '").removesuffix("'")
-    known = {other.key for other in problems_of(replaced(overrides, mistake, []))}
+
+    @cache
+    def others() -> set[str]:
+        return {other.key for other in problems_of(replaced(overrides, mistake, []))}
+
     working: list[str] = []
     text = problem.text
     for way in ways:
-        found, why = _completed(way, mistake, overrides, known, problems_of)
+        found, why = _completed(way, mistake, overrides, others, problems_of)
         working += [" ".join(found)] if found else []
         text += f"\n{why}" if why and found else ""
     return replace(problem, text=text, remedy=" or ".join(working))
 
 
 def _completed(
-    way: list[str], mistake: str, overrides: Sequence[str], known: set[str], problems_of: ProblemsOf
+    way: list[str], mistake: str, overrides: Sequence[str], others: Callable[[], set[str]], problems_of: ProblemsOf
 ) -> tuple[list[str], str]:
     """The overrides, and what else it takes; none where that does not work. And why one of them has another value.
 
     Args:
-        known: keys of the user's other mistakes, which this remedy cannot mend.
+        others: keys of the user's other mistakes, which this remedy cannot mend.
     """
     why = ""
     for _ in range(_ROUNDS):
-        left = [p for p in problems_of(replaced(overrides, mistake, way)) if p.key not in known]
+        found = problems_of(replaced(overrides, mistake, way))
+        left = [p for p in found if p.key not in others()] if found else []
         if not left:
             return way, why
         further = alternatives(left[0].remedy)

@@ -27,6 +27,8 @@ def announce(state: RunState) -> None:
     local = -(-config.batch_size // (count * accumulated))
     parts = f" in {accumulated} parts" if accumulated > 1 else ""
     who = f"{workers}{' virtual' * (config.processes < workers)} worker{'s' * (workers > 1)}"
+    if state.resumed_from is None:
+        log.info("run folder: %s", shown(state.run_dir))
     log.info(
         "%s on %s, batch %d (%d a worker%s), %d steps an epoch, %d in all, %s parameters",
         who, state.fabric.device.type, config.batch_size, local, parts,

@@ -7,6 +7,7 @@ from .assemble import assemble
 from .config import Config
 from .errors import CannotStart
 from .evaluation import evaluate
+from .faults import stated
 from .log import log
 from .loop import Stopped, fit
 from .preflight import ask_nccl_for_its_log, check_machines, check_room, check_transport
@@ -37,7 +38,7 @@ def prepare(
     except CannotStart:
         raise
     except (ValueError, OSError) as error:
-        raise CannotStart(str(error)) from error
+        raise CannotStart(stated(str(error))) from error
 
 
 def continue_from(state: RunState, path: Path | None) -> bool:

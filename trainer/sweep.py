@@ -53,7 +53,7 @@ class RunTrial:
         folder = Path(hydra.runtime.output_dir)
         drop_from_composition(config, self.dropped.get(int(hydra.job.num), []))
         values = frozen(config, hydra, self.python_path, self.swept)
-        print(f"\ntrial {hydra.job.num}: {' '.join(hydra.overrides.task)}\nrun folder: {shown(folder)}", flush=True)
+        print(f"\ntrial {hydra.job.num}: {' '.join(hydra.overrides.task)}", flush=True)
         freeze(folder, values)
         if load(folder).launcher == "slurm":
             return QUEUED, math.nan

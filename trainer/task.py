@@ -1,6 +1,7 @@
 """Tasks: what is minimized and what is measured. Each is a LightningModule, and works under Lightning's Trainer too."""
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -31,6 +32,17 @@ class Classification(LightningModule):
         classes: number of classes; top-5 is measured from six on.
         label_smoothing: weight of the uniform distribution in the target (Szegedy et al. 2016, section 7).
     """
+
+    LOGGED: ClassVar[Mapping[str, int]] = {
+        "train/loss": 1, "train/acc": 1, "val/loss": 1, "val/acc": 1, "val/acc5": 6,
+        "test/loss": 1, "test/acc": 1, "test/acc5": 6,
+    }  # fmt: skip
+    """What is logged, each from so many classes on. Of this class alone: a derived one may log something else."""
+
+    @staticmethod
+    def call_model(model: nn.Module, images: Tensor) -> Any:
+        """What this task has of a network, for a trial before the start."""
+        return model(images)
 
     def __init__(self, model: nn.Module, classes: int, label_smoothing: float = 0.0):
         super().__init__()

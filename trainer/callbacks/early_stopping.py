@@ -4,6 +4,7 @@ from typing import Any, Literal
 
 import torch
 
+from ..errors import NotLogged
 from ..state import RunState
 
 
@@ -11,7 +12,8 @@ class EarlyStopping:
     """Stops when `monitor` has not improved by `min_delta` for `patience` validations in a row.
 
     Raises:
-        ValueError: patience below 1, an unknown mode; at a validation: a metric that was not logged.
+        ValueError: patience below 1, an unknown mode.
+        NotLogged: at a validation: the task does not log the metric.
     """
 
     def __init__(self, monitor: str, mode: Literal["max", "min"] = "min", patience: int = 3, min_delta: float = 0.0):
@@ -37,8 +39,7 @@ class EarlyStopping:
 
     def on_validation_end(self, state: RunState) -> None:
         if self.monitor not in state.metrics:
-            known = ", ".join(sorted(state.metrics))
-            raise ValueError(f"callbacks.early_stopping.monitor={self.monitor!r} was not logged; logged: {known}")
+            raise NotLogged("callbacks.early_stopping.monitor", self.monitor, state.metrics)
         value = self.sign * state.metrics[self.monitor]
         if self.best is None or value > self.best + self.min_delta:
             self.best, self.without_improvement = value, 0

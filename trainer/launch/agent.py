@@ -56,7 +56,7 @@ def lead(job: Job, signals: Signals, crew: Crew) -> int:
         if failure.users_mistake:
             crew.conclude(2, failure.message, mistake=True)
             remove_unstarted(job.run_dir, job.verb)
-            raise ValueError(failure.message)
+            raise failure.as_mistake()
         if number == restarts or signals.told:
             code = signals.exit_code if signals.told else 1
             _tell(job.run_dir, failure)

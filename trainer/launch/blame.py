@@ -2,9 +2,11 @@
 
 import re
 import signal
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
+from ..errors import CannotStart, Problem
 from .processes import Exit
 
 _LOST_PEER = re.compile(r"gloo/transport|Connection (closed|reset)|Broken pipe|NCCL")
@@ -24,6 +26,12 @@ class Failure:
     traceback: str = ""
     refused: bool = False
     """By the preflight."""
+    problem: Mapping[str, Any] = field(default_factory=dict)
+    """The user's mistake with its key, where that is known."""
+
+    def as_mistake(self) -> CannotStart:
+        """The exception that the process raised, for the user."""
+        return CannotStart(Problem(**self.problem) if self.problem else self.message)
 
     def __str__(self) -> str:
         return f"{self.title} failed: {self.message}" if self.title else self.message
@@ -45,7 +53,7 @@ def blamed(exits: Sequence[Exit]) -> Failure:
     recorded = causes or recorded
     if recorded:
         first, record = min(recorded, key=lambda pair: pair[1].time)
-        how = (record.message, record.users_mistake, record.traceback, record.refused)
+        how = (record.message, record.users_mistake, record.traceback, record.refused, record.problem)
         return Failure(first.role.title, first.role.rank, *how)
     if failed:
         return _without_record(failed[0])

@@ -9,10 +9,11 @@ import struct
 import tempfile
 import time
 import traceback
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
-from ..errors import CannotStart, Refused
+from ..errors import CannotStart, NotLogged, Refused
 from ..pulse import Beat, pulse
 from ..whole_file import whole_file
 
@@ -33,13 +34,19 @@ class Record:
     traceback: str
     refused: bool = False
     """By the preflight."""
+    problem: dict[str, Any] = field(default_factory=dict)
+    """The user's mistake with its key, where that is known: fields of `errors.Problem`."""
 
     @classmethod
     def of(cls, error: Exception) -> "Record":
         """The record of the exception that is being handled."""
         mistake = isinstance(error, CannotStart)
-        message = str(error) if mistake else f"{type(error).__name__}: {error}"
-        return cls(time.time(), message, mistake, traceback.format_exc(), isinstance(error, Refused))
+        known = mistake or isinstance(error, NotLogged)
+        message = str(error) if known else f"{type(error).__name__}: {error}"
+        found = error.problem if isinstance(error, CannotStart) else None
+        problem = {} if found is None else {name: v for name, v in asdict(found).items() if v is not ...}
+        trace = "" if isinstance(error, NotLogged) else traceback.format_exc()
+        return cls(time.time(), message, mistake, trace, isinstance(error, Refused), problem)
 
 
 class Records:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..binding import bind
 from ..config import Config, load
-from ..errors import CannotStart
+from ..errors import CannotStart, NotLogged
 from ..log import close_log, open_log
 from ..pulse import START, pulse
 from ..signals import StopRequest, give_back
@@ -38,9 +38,13 @@ def work_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None)
     except Exception as error:
         from ..summary import last_good_checkpoint, mark_failed
 
-        traceback.print_exc()
-        print(f"{type(error).__name__}: {error}\n{last_good_checkpoint(run_dir)}", file=sys.stderr)
-        mark_failed(run_dir, f"{type(error).__name__}: {error}", rank=0)
+        message = f"{type(error).__name__}: {error}"
+        if isinstance(error, NotLogged):
+            message = str(error)
+        else:
+            traceback.print_exc()
+        print(f"{message}\n{last_good_checkpoint(run_dir)}", file=sys.stderr)
+        mark_failed(run_dir, message, rank=0)
         return 1
     finally:
         if watch is not None:

@@ -15,6 +15,7 @@ from ..assemble import Shared
 from ..config import Config, load
 from ..data import Splits
 from ..errors import CannotStart
+from ..faults import stated
 from ..log import close_log, open_log
 from ..origin import shown
 from ..preflight import check_machines
@@ -49,7 +50,7 @@ def work(config: Config, run_dir: Path, rank: int, stop_request: StopRequest) ->
     except CannotStart:
         raise
     except (ValueError, OSError) as error:
-        raise CannotStart(str(error)) from error
+        raise CannotStart(stated(str(error))) from error
     worker.run()
 
 
@@ -174,7 +175,7 @@ class Worker:
 
     def _failed(self, order: Order, run_dir: Path, error: Exception) -> None:
         """The trial's end, and nobody else's."""
-        message = f"{type(error).__name__}: {error}"
+        message = str(error) if isinstance(error, CannotStart) else f"{type(error).__name__}: {error}"
         log_file = run_dir / "run.log"
         with open(log_file, "a") as file:
             file.write(traceback.format_exc())
