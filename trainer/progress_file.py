@@ -8,8 +8,8 @@ from time import monotonic, time
 from typing import Any
 
 from .state import RunState
+from .summary import PROGRESS
 
-FILE = "progress.json"
 _EVERY_S = 5.0
 
 
@@ -44,11 +44,12 @@ class ProgressFile:
             "samples_per_second": steps * state.config.batch_size / seconds if seconds else None,
             "seconds_left": (total - state.step) * all_seconds / all_steps if all_steps else None,
             "time": time(),
+            "session": state.session_record(),
         }
-        _replace(state.run_dir / FILE, json.dumps(content))
+        _replace(state.run_dir / PROGRESS, json.dumps(content))
 
 
 def _replace(file: Path, text: str) -> None:
-    beside = file.with_name(f".{FILE}.{os.getpid()}")
+    beside = file.with_name(f".{PROGRESS}.{os.getpid()}")
     beside.write_text(text + "\n")
     os.replace(beside, file)
