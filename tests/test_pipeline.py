@@ -133,6 +133,10 @@ def test_trials_that_accumulate_gradients_are_as_if_trained_alone(here: Path, fr
     assert any(not torch.equal(first[name], second[name]) for name in second), (
         "the parts make no difference to the bits"
     )
+    for trial in trials(here / "mine"):
+        (session,) = summary(trial)["sessions"]  # of all visits
+        assert session["steps"] == summary(trial)["steps"]
+        assert session["train_seconds"] == summary(trial)["step_time"]["total"]
 
 
 def visits_made(here: Path) -> int:
@@ -220,6 +224,10 @@ def test_a_sweep_that_is_told_to_stop_goes_on_later(here: Path, freeze: Freeze) 
     assert summary(here / "moved" / "pipeline")["hops"] == 0
     for trial in trials(here / "moved"):
         assert_as_alone(trial, freeze, epochs, starts=2)
+        told = summary(trial)
+        assert len(told["sessions"]) == 2
+        assert told["totals"]["steps"] == told["steps"]
+        assert told["totals"]["samples"] == told["samples"]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def leyden(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[st
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a finished run called RUN and a user's own model, as the README has them."""
+    """A folder with a run called RUN, which can be resumed, and a user's own model, as the README has them."""
     folder = tmp_path_factory.mktemp("readme")
     (folder / "MYCONF" / "model").mkdir(parents=True)
     (folder / "MYCONF" / "model" / "mine.yaml").write_text("_target_: my_models.Mine\nwidth: 32\n")
@@ -45,6 +45,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     done = leyden(["hydra.run.dir=RUN", "model=mlp", *SHORT], folder)
     assert done.returncode == 0, done.stdout + done.stderr
+    summary = folder / "RUN" / "summary.json"
+    summary.write_text(summary.read_text().replace('"status": "done"', '"status": "preempted"'))
     return folder
 
 

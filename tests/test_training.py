@@ -89,6 +89,9 @@ def test_killed_and_resumed_is_bit_identical(freeze: Freeze, processes: Processe
     process.wait()
     assert summary(broken)["status"] == "running"
     assert start(broken, "resume") == 0
+    first, second = summary(broken)["sessions"]
+    assert first["steps"] >= second["from_step"] >= 100, "what the killed session did is known"
+    assert second["from_step"] + second["steps"] == summary(broken)["steps"]
     assert losses(broken) == losses(whole)
     assert len(rows(broken)) == len(losses(broken)), "a step was logged twice"
     for name, value in weights(whole).items():

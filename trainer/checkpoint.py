@@ -18,6 +18,7 @@ from .checkpoint_names import LAST, folder, path_in, path_of, saved, server_path
 from .checkpoint_names import step_of as step_of  # callers know checkpoints by this module
 from .log import log
 from .pulse import CALLBACKS, CHECKPOINT, MEETING, pulse
+from .sessions import Record, Session
 from .shards import Shard, Shards
 from .state import RunState
 from .whole_file import whole_file
@@ -53,6 +54,7 @@ def collect(state: RunState) -> dict[str, Any]:
             "samples": state.samples,
             "validated_at": state.validated_at,
         },
+        "sessions": [*state.earlier_sessions, state.session_record()],
         "random": randomness,
         "metrics": dict(state.metrics),
         "epoch_metrics": state.log.state_dict(state.fabric.strategy),
@@ -312,9 +314,18 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
             more = (divided, f"callbacks/{name}/") if hasattr(callback, "pieces") else ()
             callback.load_state_dict(content["callbacks"][name], *more)
     state.data.load_state_dict(content.get("data", {}))
+    restore_sessions(state, path, content.get("sessions", []))
     restore_epoch_metrics(state, content)
     restore_random_state(state, content["random"])
     state.last_checkpoint = state.resumed_from = path
+
+
+def restore_sessions(state: RunState, path: Path | None, records: list[Record]) -> None:
+    """What a checkpoint knows of the sessions; a training that only changes its worker goes on in its own."""
+    if path is None and records:
+        *records, own = records
+        state.session = Session.of(own)
+    state.earlier_sessions = records
 
 
 def restore_epoch_metrics(state: RunState, content: dict[str, Any]) -> None:

@@ -276,6 +276,7 @@ def _eval(parsed: argparse.Namespace) -> int:
 
 def _resume(parsed: argparse.Namespace) -> int:
     from .config import trials_in
+    from .ended import refuse_ended
     from .launch.slurm.queue import refuse_second
     from .pipeline.membership import pipeline_of
     from .presence import refuse_led
@@ -296,6 +297,7 @@ def _resume(parsed: argparse.Namespace) -> int:
     for folder in (run.folder, *trials_in(run.folder), *([] if pipeline is None else [pipeline])):
         refuse_led(folder)
     refuse_second(run.folder)
+    refuse_ended(run.folder, config, run.checkpoint, changes.dotted)
     with written_changes(run, changes):
         (run.folder / STOP_REQUESTED).unlink(missing_ok=True)
         if config.launcher == "node":
@@ -304,6 +306,7 @@ def _resume(parsed: argparse.Namespace) -> int:
 
 
 def _node(parsed: argparse.Namespace) -> int:
+    from .ended import changed_since_end, refuse_ended
     from .launch.meeting import Rendezvous
     from .rerun import opened
 
@@ -319,6 +322,8 @@ def _node(parsed: argparse.Namespace) -> int:
         if config.launcher == "slurm":
             text = "this run is started by Slurm, on all its nodes"
         raise refuse("topology.launcher", text, config.launcher, f"leyden resume {named}")
+    if not parsed.eval:
+        refuse_ended(run.folder, config, run.checkpoint, changed_since_end(run.folder))
     from .launch.node import launch
 
     verb = "eval" if parsed.eval else "resume"

@@ -209,15 +209,20 @@ class Config(Strict):
 def frozen_values(run_dir: Path) -> dict[str, Any]:
     """The run's config as plain values: the frozen one, then what each `leyden resume` changed, in order."""
     values = _read(run_dir / "config.yaml")
-    changes_file = run_dir / "resume.yaml"
-    for change in _read(changes_file) if changes_file.exists() else []:
-        for key, value in change["changed"].items():
+    for changed in changes_of(run_dir):
+        for key, value in changed.items():
             *parents, last = key.split(".")
             node = values
             for parent in parents:
                 node = node[parent]
             node[last] = value
     return values
+
+
+def changes_of(run_dir: Path) -> list[dict[str, Any]]:
+    """Keys and values that each `leyden resume` of the run has changed, the newest last."""
+    file = run_dir / "resume.yaml"
+    return [change["changed"] for change in _read(file)] if file.exists() else []
 
 
 def trials_in(run_dir: Path) -> list[Path]:

@@ -8,9 +8,9 @@ from time import monotonic, time
 from typing import Any
 
 from .state import RunState
+from .summary import PROGRESS
 from .timing import Pace
 
-FILE = "progress.json"
 _EVERY_S = 5.0
 
 
@@ -40,11 +40,12 @@ class ProgressFile:
             "epoch": state.epoch,
             **self._pace.lap(state.step, total)._asdict(),
             "time": time(),
+            "session": state.session_record(),
         }
-        _replace(state.run_dir / FILE, json.dumps(content))
+        _replace(state.run_dir / PROGRESS, json.dumps(content))
 
 
 def _replace(file: Path, text: str) -> None:
-    beside = file.with_name(f".{FILE}.{os.getpid()}")
+    beside = file.with_name(f".{PROGRESS}.{os.getpid()}")
     beside.write_text(text + "\n")
     os.replace(beside, file)

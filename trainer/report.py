@@ -10,6 +10,7 @@ from . import checkpoint
 from .hyperparameters import hyperparameters, title, varied
 from .log import log
 from .origin import shown
+from .sessions import merged, totals
 from .state import RunState
 from .summary import read_summary, write_summary
 from .timing import StepTimes
@@ -49,11 +50,16 @@ def summarize(state: RunState, status: str, throughput: float, communication: di
     def relative(path: Path) -> str:
         return str(path.relative_to(state.run_dir))
 
+    sessions = merged(state.earlier_sessions, [state.session_record()])
+    if not times.steps and sessions:  # all was trained before this session, which has only tested it
+        throughput = sessions[-1]["samples_per_second"]
     best = getattr(state.callbacks.get("checkpoint"), "best", [])
     return {
         "status": status,
         "metrics": dict(state.metrics),
         "samples_per_second": throughput,
+        "sessions": sessions,
+        "totals": totals(sessions),
         "step_time": times.summary(),
         "communication": communication,
         "steps": state.step,
@@ -130,6 +136,10 @@ def print_end(state: RunState) -> None:
         if "/" in name and not name.startswith(("time/", "comm/")):
             table.add_row(name, f"{value:.5g}")
     table.add_row("samples/s", f"{summary['samples_per_second']:.0f}")
+    sessions, whole_time = summary["sessions"], summary["totals"]
+    if len(sessions) > 1:
+        samples, seconds = whole_time["samples"], whole_time["train_seconds"]
+        table.add_row(f"over {len(sessions)} sessions", f"{samples} samples in {seconds:.1f} s")
     times = summary["step_time"]
     whole = times["total"] or 1.0
     shares = ", ".join(f"{part} {100 * seconds / whole:.0f} %" for part, seconds in times.items() if part != "total")

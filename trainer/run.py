@@ -13,9 +13,10 @@ from .loop import Stopped, fit
 from .preflight import ask_nccl_for_its_log, check_machines, check_room, check_transport
 from .pulse import CALLBACKS, MEETING, START, pulse
 from .report import announce, finish, print_end
+from .sessions import Session, merged
 from .signals import STATUS, StopRequest
 from .state import RunState
-from .summary import write_summary
+from .summary import read_sessions, write_summary
 
 
 def prepare(
@@ -83,11 +84,15 @@ def train(state: RunState) -> str:
 
 
 def begin(state: RunState) -> None:
-    """Say who trains, and that it goes on."""
+    """Say who trains, and that it goes on. A session begins; the time of those before it is kept."""
     pulse.at(START, state.step)
     announce(state)
+    workers = state.fabric.world_size
+    state.session = Session.begun(state.step, state.samples, workers)
     if state.fabric.is_global_zero:
-        write_summary(state.run_dir, {"status": "running", "world_size": state.fabric.world_size, "steps": state.step})
+        state.earlier_sessions = merged(state.earlier_sessions, read_sessions(state.run_dir))
+        now = {"status": "running", "world_size": workers, "steps": state.step}
+        write_summary(state.run_dir, {**now, "sessions": state.earlier_sessions})
 
 
 def told_to_stop(state: RunState) -> str:

@@ -14,6 +14,7 @@ from .config import Config
 from .dropout import SampleKeys
 from .lightning_module import Hooks, ScheduleEntry
 from .metric_log import MetricLog
+from .sessions import Record, Session
 from .signals import StopRequest
 from .strategies.contract import Contract
 from .sync_batchnorm import Padding
@@ -42,6 +43,10 @@ class RunState:
     padding: Padding = field(default_factory=Padding)
     log: MetricLog = field(default_factory=lambda: MetricLog("train", steps_by_default=True))
     times: StepTimes = field(default_factory=StepTimes)
+    session: Session = field(default_factory=lambda: Session.begun(0, 0, 1))
+    """This start of the training."""
+    earlier_sessions: list[Record] = field(default_factory=list)
+    """Those before it, as the first worker knows them."""
 
     epoch: int = 0
     step: int = 0
@@ -90,6 +95,10 @@ class RunState:
         if trainer.fast_dev_run:
             return 1
         return steps if trainer.max_steps == -1 else min(steps, trainer.max_steps)
+
+    def session_record(self) -> Record:
+        """What this session has done so far; the seconds are this worker's."""
+        return self.session.record(self.step, self.samples, self.times.total)
 
     def communication(self, before: StepTimes, alone: bool = False) -> dict[str, float]:
         """What a worker sent and waited a step since `before`, the mean over all. Every worker must call it, but for

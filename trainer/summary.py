@@ -7,8 +7,12 @@ from typing import Any
 from .checkpoint_names import saved
 from .config import trials_in
 from .origin import shown
+from .sessions import Record, recorded
 from .versions import versions
 from .whole_file import whole_file
+
+PROGRESS = "progress.json"
+"""A run's file that says how far it is, see `progress_file`."""
 
 
 def write_summary(run_dir: Path, summary: dict[str, Any]) -> None:
@@ -23,9 +27,15 @@ def read_summary(run_dir: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
+def read_sessions(run_dir: Path) -> list[Record]:
+    """The sessions of a run that its summary and its progress file know of."""
+    return recorded(read_summary(run_dir), run_dir / PROGRESS)
+
+
 def mark_failed(run_dir: Path, message: str, rank: int) -> None:
-    """Say in summary.json that, why and where the run failed; keep what it says already."""
-    summary = read_summary(run_dir)
+    """Say in summary.json that, why and where the run failed; keep what it says already, and what the session did."""
+    sessions = read_sessions(run_dir)
+    summary = {**read_summary(run_dir), **({"sessions": sessions} if sessions else {})}
     failure = {"status": "failed", "error": message, "failed_rank": rank, "versions": versions()}
     write_summary(run_dir, {**summary, **failure})
 

@@ -126,7 +126,7 @@ def _mapped(tree: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 def unpack(state: RunState, content: dict[str, Any], path: Path | None) -> None:
     """Put a model where it was when it was packed, or saved in a file."""
     checkpoint.restore(state, path, content)
-    if "step_times" in content:
+    if path is None and "step_times" in content:
         state.times = StepTimes(**content["step_times"])
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ...checkpoint_names import saved
 from ...config import load
+from ...ended import changed_since_end, end_of
 from ...slurm_jobs import STOP_REQUESTED
 from ...summary import mark_failed
 from .. import start_here
@@ -32,6 +33,11 @@ def main(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
         return EXIT_CODES["preempted"]
     job = Job(load(run_dir), run_dir, verb, checkpoint)
     job = replace(job, checkpoint=starting_point(job))
+    ended = end_of(run_dir, job.config, job.checkpoint, changed_since_end(run_dir)) if verb != "eval" else None
+    if ended is not None:
+        # queued again, after its end: by Slurm, which had lost a node, or by hand
+        print(f"nothing is left to train: the run {ended}", flush=True)
+        return EXIT_CODES["done"]
     try:
         if job.config.topology.nodes == 1:
             return start_here(job.config, run_dir, verb, job.checkpoint)
