@@ -31,6 +31,7 @@ from .hydra_errors import Situation, explained
 from .origin import Given, Origin
 from .run_folder import Claim, absolute, claim
 from .targets import make_importable
+from .topology import resolve_device_kind
 from .validation import validated
 
 MAIN = "pkg://leyden.conf"
@@ -268,6 +269,7 @@ def frozen(composed: DictConfig, choices: Mapping[str, Any], python_path: Sequen
     given = values.get("python_path", [])
     if isinstance(given, list):
         values["python_path"] = list(dict.fromkeys([*given, *python_path]))
+    resolve_device_kind(values)
     return values
 
 
