@@ -94,7 +94,10 @@ def test_the_key_that_sbatch_speaks_of(said: str, key: str) -> None:
     ("command", "parts"),
     [
         ("topology=slurm topology.device.kind=cpu", ["topology.launcher = slurm", "no sbatch on this machine's PATH"]),
-        ("-m topology=slurm topology.device.kind=cpu seed=1,2", ["topology.launcher = slurm", "no sbatch on this machine's PATH"]),
+        (
+            "-m topology=slurm topology.device.kind=cpu seed=1,2",
+            ["topology.launcher = slurm", "no sbatch on this machine's PATH"],
+        ),
         (f"{PIPELINE} seed=1,2", ["topology.launcher = slurm", "no sbatch on this machine's PATH"]),
         (f"{PIPELINE} seed=1,2 topology.slurm.time_min=2", ["trial 0", "topology.slurm.signal_s = 120"]),
         ("-m topology=local,slurm topology.launcher=node seed=1,2", ["trial 0", "topology.launcher = node"]),

@@ -57,6 +57,8 @@ class RunState:
     stop_reason: str | None = None
     save_wanted: bool = False
     """Set by a callback; the loop saves when every callback has had its turn at this step."""
+    drawing: list[str] | None = None
+    """Modules that draw from the process's generators, as `part_draws` found them; None: not looked for yet."""
     resumed_from: Path | None = None
     last_checkpoint: Path | None = None
     validated_at: int = -1
