@@ -99,6 +99,11 @@ class Points(LightningDataModule):
         SEEN.append(f"data.teardown({stage})")
 
 
+class PointsPinned(Points):
+    def train_dataloader(self) -> Any:
+        return DataLoader(self.train_set, batch_size=8, pin_memory=True)
+
+
 class PointsWithTransfer(Points):
     def transfer_batch_to_device(self, batch: Any, device: Any, dataloader_idx: int) -> Any:
         return batch

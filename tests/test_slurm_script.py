@@ -20,7 +20,7 @@ from leyden.trainer.launch.slurm.refusals import refused
 from leyden.trainer.launch.slurm.script import array_script, job_script, options
 
 RUN = Path("/runs/50% done/it's")
-PIPELINE = "-m hydra/launcher=pipeline topology=slurm topology.nodes=2"
+PIPELINE = "-m hydra/launcher=pipeline topology=slurm topology.device.kind=cpu topology.nodes=2"
 
 
 @pytest.fixture
@@ -93,8 +93,11 @@ def test_the_key_that_sbatch_speaks_of(said: str, key: str) -> None:
 @pytest.mark.parametrize(
     ("command", "parts"),
     [
-        ("topology=slurm", ["topology.launcher = slurm", "no sbatch on this machine's PATH"]),
-        ("-m topology=slurm seed=1,2", ["topology.launcher = slurm", "no sbatch on this machine's PATH"]),
+        ("topology=slurm topology.device.kind=cpu", ["topology.launcher = slurm", "no sbatch on this machine's PATH"]),
+        (
+            "-m topology=slurm topology.device.kind=cpu seed=1,2",
+            ["topology.launcher = slurm", "no sbatch on this machine's PATH"],
+        ),
         (f"{PIPELINE} seed=1,2", ["topology.launcher = slurm", "no sbatch on this machine's PATH"]),
         (f"{PIPELINE} seed=1,2 topology.slurm.time_min=2", ["trial 0", "topology.slurm.signal_s = 120"]),
         ("-m topology=local,slurm topology.launcher=node seed=1,2", ["trial 0", "topology.launcher = node"]),
@@ -127,7 +130,7 @@ class Guesses(Sweeper):
         self.launcher.launch([arguments], 0)
 
 
-@pytest.mark.parametrize("start", ["-m topology=slurm", PIPELINE])
+@pytest.mark.parametrize("start", ["-m topology=slurm topology.device.kind=cpu", PIPELINE])
 def test_a_sweeper_that_needs_results_is_refused(
     start: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,8 +17,8 @@ from torch.optim import Optimizer
 
 from .config import TASK_LOADERS, Config
 from .data import ImageData, Splits
-from .dropout import keyed
 from .faults import at_fault, built
+from .keyed_modules import keyed
 from .lightning_module import (
     Hooks,
     ScheduleEntry,
@@ -42,6 +42,7 @@ from .sync_batchnorm import synchronized
 from .targets import locate, takes
 from .task import Step
 from .task_loaders import TaskLoaderData
+from .topology import device_kind
 
 
 @dataclass(frozen=True)
@@ -108,6 +109,7 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     pulse.at(START, 0)
     settle_precision(task, fabric.device)
     optimizer, state.schedules = make_optimizer(config, task, state)
+    refuse_unclippable(config, optimizer)
     state.optimizer = fabric.setup_optimizers(optimizer)
     contract.attach(state)
     seed_everything(config.seed, fabric.global_rank)
@@ -125,9 +127,9 @@ def make_fabric(config: Config, loggers: Sequence[Logger]) -> Fabric:
     """One Fabric, told everything, so that it guesses nothing (with srun on the PATH it would guess Slurm)."""
     alone = config.processes == 1 or config.elastic  # elastic workers know each other through servers alone
     in_group = "TORCHELASTIC_RUN_ID" in os.environ and not alone
-    environment: ClusterEnvironment = TorchElasticEnvironment() if in_group else LightningEnvironment()
+    environment: ClusterEnvironment = TorchElasticEnvironment() if in_group else _OneDevice()
     fabric = Fabric(
-        accelerator=device_kind(config),
+        accelerator=usable_kind(config),
         devices=own_device(config) if alone else config.topology.devices_per_node,
         num_nodes=1 if alone else config.topology.nodes,
         strategy=built(
@@ -146,19 +148,43 @@ def make_fabric(config: Config, loggers: Sequence[Logger]) -> Fabric:
     return fabric
 
 
+class _OneDevice(LightningEnvironment):
+    """Of a process in no group: Fabric gets one device, whatever LOCAL_RANK says."""
+
+    def local_rank(self) -> int:
+        return 0
+
+
 def own_device(config: Config) -> int | list[int]:
-    """Which of its node's devices a worker that is in no group computes on, as Fabric takes it."""
-    if device_kind(config) == "cpu":
+    """Which of its node's visible devices a worker that is in no group computes on, as Fabric takes it.
+
+    A worker of a pipeline has a LOCAL_RANK; an elastic one is numbered over all nodes; the command's own process, or
+    a simulation's, has the first device.
+
+    Raises:
+        ValueError: there are fewer devices.
+    """
+    if usable_kind(config) == "cpu":
         return 1
-    worker = os.environ.get("LOCAL_RANK") or os.environ.get("LEYDEN_WORKER") or 0
-    return [int(worker) % torch.cuda.device_count()]
+    local = int(os.environ.get("LOCAL_RANK") or 0)
+    if config.elastic:
+        local = int(os.environ.get("LEYDEN_WORKER") or 0) % config.topology.devices_per_node
+    there = torch.cuda.device_count()
+    if local >= there:
+        raise ValueError(f"CUDA sees {there} GPU{'s' * (there != 1)} here, and this is worker {local} of its node")
+    return [local]
 
 
-def device_kind(config: Config) -> str:
-    kind = config.topology.device.kind
+def usable_kind(config: Config) -> str:
+    """What this worker computes on.
+
+    Raises:
+        ValueError: cuda, which torch cannot use here.
+    """
+    kind = device_kind(config.topology)
     if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError("topology.device.kind=cuda, and this machine has no usable GPU: topology.device.kind=cpu")
-    return kind if kind != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+        raise ValueError("topology.device.kind=cuda, and torch cannot use CUDA here: topology.device.kind=cpu")
+    return kind
 
 
 def make_deterministic(config: Config) -> None:
@@ -174,8 +200,9 @@ def make_data(config: Config, fabric: Fabric, contract: Contract, splits: Splits
         data = LoaderData(config, fabric, contract.parts(), contract.stand_in())
     else:
         data = ImageData(
-            config, contract.batch_share(), contract.parts(), contract.stand_in(), contract.evaluation_share(), splits
-        )
+            config, contract.batch_share(), contract.parts(), contract.stand_in(), contract.evaluation_share(), splits,
+            pin_memory=fabric.device.type == "cuda",
+        )  # fmt: skip
     if data.synthetic and splits is None and fabric.is_global_zero:
         log.warning("dataset: SYNTHETIC images and labels. There is nothing to learn; look at speed alone.")
     return data
@@ -220,6 +247,20 @@ def make_optimizer(config: Config, task: LightningModule, state: RunState) -> tu
     if config.schedule is None:
         return optimizer, []
     return optimizer, [make_schedule(config, optimizer, state.total_steps)]
+
+
+def refuse_unclippable(config: Config, optimizer: Optimizer) -> None:
+    """
+    Raises:
+        ValueError: gradients are to be clipped that only the optimizer's fused step would unscale.
+    """
+    trainer = config.trainer
+    unscales = getattr(optimizer, "_step_supports_amp_scaling", False)
+    if trainer.precision == "16-mixed" and trainer.gradient_clip_val is not None and unscales:
+        raise ValueError(
+            f"{type(optimizer).__name__}(fused=True) unscales the gradients of trainer.precision=16-mixed in its step, "
+            f"after trainer.gradient_clip_val={trainer.gradient_clip_val} has clipped them: fused=False"
+        )
 
 
 def make_schedule(config: Config, optimizer: Optimizer, total_steps: int) -> ScheduleEntry:

@@ -14,7 +14,7 @@ from .hardware import Slurm
 from .known_names import meant_metric
 from .lightning_packages import class_overrides, is_data_module_class, is_module_class
 from .signatures import find, is_a, parameters_of, signature_problems
-from .topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count
+from .topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count, workers_on_node
 from .trainer_uses import uses
 
 Check = Callable[[Config], Iterator[Problem]]
@@ -89,6 +89,9 @@ def _launcher(config: Config) -> Iterator[Problem]:
     topology = config.topology
     if config.launcher == "slurm":
         yield from _slurm(topology.slurm)
+        if topology.device.kind == "auto":
+            text = "the machine that submits a job cannot tell what the job's nodes have: must be one of cpu, cuda"
+            yield Problem("topology.device.kind", text, "auto", "topology.device.kind=cuda")
     elif config.launcher == "local" and topology.nodes > 1 and not config.simulated:
         text = "launcher=local starts workers on this machine only"
         yield Problem("topology.nodes", text, topology.nodes, "topology.launcher=node or topology.nodes=1")
@@ -126,9 +129,7 @@ def _hardware(config: Config) -> Iterator[Problem]:
 def _devices(config: Config) -> Iterator[Problem]:
     if not _runs_here(config):
         return
-    wanted, kind = config.topology.devices_per_node, device_kind(config.topology)
-    if config.processes == 1:
-        wanted = 1
+    wanted, kind = workers_on_node(config), device_kind(config.topology)
     key = "topology.devices_per_node"
     if kind == "cuda" and not gpu_count():
         yield Problem("topology.device.kind", "there is no GPU that torch can use on this machine", "cuda",
@@ -160,6 +161,11 @@ def _precision(config: Config) -> Iterator[Problem]:
     if precision.startswith("16-") and kind == "cpu":
         remedy = f"trainer.precision=bf16-{precision.removeprefix('16-')}"
         yield Problem("trainer.precision", "float16 needs a GPU, and these workers run on the CPU", precision, remedy)
+    fused = config.optimizer is not None and bool(config.optimizer.arguments.get("fused"))
+    if precision == "16-mixed" and fused and config.trainer.gradient_clip_val is not None:
+        text = "a fused optimizer unscales 16-mixed's gradients in its own step, after trainer.gradient_clip_val has "
+        text += "clipped them"
+        yield Problem("optimizer.fused", text, True, "optimizer.fused=false")
 
 
 def _partitions(config: Config) -> Iterator[Problem]:

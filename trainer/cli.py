@@ -217,6 +217,8 @@ def _announce(run: "Run", overrides: list[str]) -> None:
         print(f"overridden: {' '.join(overrides)}")
     for line in said(run.dropped):
         print(line)
+    if run.config.launcher == "node" and run.composed.topology.device.kind == "auto":
+        print(f"topology.device.kind: {run.config.topology.device.kind} on every host, as on this one")
     sys.stdout.flush()
     for problem in doubtful(run.config):
         print("leyden: warning", *problem.lines(), sep="\n", file=sys.stderr, flush=True)
@@ -261,17 +263,24 @@ def _named_run(parsed: argparse.Namespace) -> tuple[str, list[str]]:
 
 
 def _eval(parsed: argparse.Namespace) -> int:
-    from .rerun import opened
+    from .rerun import DEVICE_KIND, change, evaluated_on, opened, read_changes
 
     named, overrides = _named_run(parsed)
-    run = opened(named)
-    if overrides:
-        raise refuse(overrides[0], "a run is evaluated as it was trained, without overrides",
+    others = [override for override in overrides if not override.startswith(f"{DEVICE_KIND}=")]
+    if others:
+        raise refuse(others[0], f"a run is evaluated as it was trained; only {DEVICE_KIND} may differ",
                      remedy=f"leyden init_from={named} trainer.max_epochs=... for another one")  # fmt: skip
+    changes = read_changes(overrides)
+    run = opened(named, changes.given)
+    change(run, changes)
     config = run.judged()
+    if overrides and config.launcher != "local":
+        text = "may differ only where this command starts the workers"
+        raise refuse(DEVICE_KIND, text, config.topology.device.kind, f"leyden eval {named}")
     if config.launcher == "node":
         return _print_node_command(config, run.checkpoint or run.folder, "--eval ")
-    return _started(config, run.folder, "eval", run.checkpoint)
+    with evaluated_on(config.topology.device.kind if overrides else None):
+        return _started(config, run.folder, "eval", run.checkpoint)
 
 
 def _resume(parsed: argparse.Namespace) -> int:

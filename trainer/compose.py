@@ -33,6 +33,7 @@ from .origin import Given, Origin
 from .remedies import with_working_remedies
 from .run_folder import Claim, absolute, claim
 from .targets import make_importable
+from .topology import resolve_device_kind
 from .validation import validated
 
 MAIN = "pkg://leyden.conf"
@@ -325,6 +326,7 @@ def frozen(composed: DictConfig, hydra: Any, python_path: Sequence[str], swept: 
     given = values.get("python_path", [])
     if isinstance(given, list):
         values["python_path"] = list(dict.fromkeys([*given, *python_path]))
+    resolve_device_kind(values)
     return values
 
 

@@ -1,5 +1,6 @@
 """The schema of a run's config, and reading the frozen one. No torch: a config error must cost no second."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -240,6 +241,14 @@ def _read(file: Path) -> Any:
     return yaml.load(file.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
+EVALUATION_DEVICE = "LEYDEN_EVALUATION_DEVICE"
+"""Environment variable: how `leyden eval RUN topology.device.kind=...` tells its workers; no file of the run does."""
+
+
 def load(run_dir: Path) -> Config:
     """The config that the workers of a run obey."""
-    return Config.model_validate(frozen_values(run_dir))
+    values = frozen_values(run_dir)
+    kind = os.environ.get(EVALUATION_DEVICE)
+    if kind is not None:
+        values["topology"]["device"]["kind"] = kind
+    return Config.model_validate(values)

@@ -218,12 +218,14 @@ class ImageData(LightningDataModule):
         stand_in: bool = False,
         evaluation_share: tuple[int, int] | None = None,
         splits: Splits | None = None,
+        pin_memory: bool = False,
     ):
         """
         Args:
             share: which part of every global batch this worker takes, and of how many.
             evaluation_share: the same of what is evaluated; None: as in training.
             splits: where they are made already.
+            pin_memory: read into page-locked memory, from which a GPU copies; it takes a context of CUDA.
             parts: into how many parts the strategy cuts each accumulated part again.
             stand_in: a worker without a sample to evaluate computes a made-up one, which counts nowhere.
 
@@ -238,6 +240,7 @@ class ImageData(LightningDataModule):
         self.evaluation_share = share if evaluation_share is None else evaluation_share
         self.accumulate = config.trainer.accumulate_grad_batches * parts
         self.stand_in = stand_in
+        self.pin_memory = pin_memory
         self.augment: Augmentation | None = build(config.augment) if config.augment else None
         splits = splits or Splits.of(config.dataset)
         whole = splits.whole
@@ -392,7 +395,7 @@ class ImageData(LightningDataModule):
             collate_fn=collate,  # pyright: ignore[reportArgumentType]  # Reader gives more than a list
             # a generator of its own: making the loader must not move the run's random numbers
             generator=generator(self.config.seed),
-            pin_memory=torch.cuda.is_available(),
+            pin_memory=self.pin_memory,
             worker_init_fn=LeftToTheWorker(),
         )
         for batch, problems in loader:

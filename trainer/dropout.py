@@ -6,20 +6,12 @@ the same units, on CPU and GPU alike.
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
-from zlib import crc32
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.dropout import _DropoutNd
 
 from .random_state import mix
-
-Module = TypeVar("Module", bound=nn.Module)
-
-_KINDS: dict[type, int] = {nn.Dropout: 0, nn.Dropout1d: 1, nn.Dropout2d: 2, nn.Dropout3d: 3}
-"""Trailing dimensions that share one draw: nn.Dropout2d drops whole channels."""
 
 
 class SampleKeys:
@@ -48,6 +40,9 @@ class KeyedDropout(nn.Module):
         sample_keys: the keys of the current batch.
     """
 
+    original = "Dropout"
+    """The class that it stands for, in messages."""
+
     def __init__(self, p: float, layer: int, shared: int, sample_keys: SampleKeys):
         super().__init__()
         self.p = p
@@ -61,15 +56,34 @@ class KeyedDropout(nn.Module):
         self._calls = 0
 
     def forward(self, input: Tensor) -> Tensor:
-        keys = self.sample_keys.keys
         if not self.training or self.p == 0.0:
             return input
-        if keys is None or len(keys) != len(input):
-            return F.dropout(input, self.p)
+        kept = self.kept(input)
+        return self._by_process(input) if kept is None else self._dropped(input, kept)
+
+    def kept(self, input: Tensor) -> Tensor | None:
+        """What stays of an input: bool, shape (batch, ...) with 1 for each dimension that shares a draw.
+
+        None where the current batch has no keys, or the input no row for each: nothing is drawn then.
+        """
+        keys = self.sample_keys.keys
+        if keys is None or not input.ndim or len(keys) != len(input):
+            return None
         threshold = min(int(self.p * _WORDS), _WORDS - 1)
-        kept = self._draw(keys.to(input.device), input.shape[1 : input.ndim - self.shared]) >= threshold
-        kept = kept.view(*kept.shape, *[1] * self.shared)
+        drawn = self._drawn(input)
+        kept = self._draw(keys.to(input.device), drawn) >= threshold
+        return kept.view(*kept.shape, *[1] * (input.ndim - 1 - len(drawn)))
+
+    def _drawn(self, input: Tensor) -> Sequence[int]:
+        """Sizes of the dimensions after the batch that have draws of their own; the ones behind them share one."""
+        return input.shape[1 : input.ndim - self.shared]
+
+    def _dropped(self, input: Tensor, kept: Tensor) -> Tensor:
         return input * kept.to(input.dtype).div_(max(1.0 - self.p, 1e-30))
+
+    def _by_process(self, input: Tensor) -> Tensor:
+        """As the module that this one replaces: from the stream of the process."""
+        return F.dropout(input, self.p)
 
     def _draw(self, keys: Tensor, shape: Sequence[int]) -> Tensor:
         """Uniform integers from 0 to 2**63 - 1, shape (batch, *shape)."""
@@ -97,6 +111,60 @@ class KeyedDropout(nn.Module):
         return f"p={self.p}"
 
 
+class KeyedAlphaDropout(KeyedDropout):
+    """As nn.AlphaDropout (Klambauer et al. 2017, arXiv 1706.02515, section 3): what is dropped becomes SELU's lower
+    limit, and an affine map keeps mean and variance.
+
+    Args:
+        whole_channels: as nn.FeatureAlphaDropout, one draw for each channel.
+    """
+
+    def __init__(self, p: float, layer: int, sample_keys: SampleKeys, whole_channels: bool):
+        super().__init__(p, layer, 0, sample_keys)
+        self.whole_channels = whole_channels
+        self.original = "FeatureAlphaDropout" if whole_channels else "AlphaDropout"
+
+    def _drawn(self, input: Tensor) -> Sequence[int]:
+        return input.shape[1:2] if self.whole_channels else input.shape[1:]
+
+    def _dropped(self, input: Tensor, kept: Tensor) -> Tensor:
+        if self.p == 1.0:
+            return input * 0.0
+        scale = ((_SELU_LIMIT**2 * self.p + 1.0) * (1.0 - self.p)) ** -0.5
+        shift = (kept.to(input.dtype) - (1.0 - self.p)) * (_SELU_LIMIT * scale)
+        return input * kept.to(input.dtype) * scale + shift
+
+    def _by_process(self, input: Tensor) -> Tensor:
+        return (F.feature_alpha_dropout if self.whole_channels else F.alpha_dropout)(input, self.p, self.training)
+
+
+class KeyedDropPath(KeyedDropout):
+    """Stochastic depth (Huang et al. 2016, arXiv 1603.09382) as timm's DropPath has it: a residual branch is dropped
+    for a whole sample.
+
+    Args:
+        scale_by_keep: whether what stays is divided by 1 - p.
+    """
+
+    original = "DropPath"
+
+    def __init__(self, p: float, layer: int, sample_keys: SampleKeys, scale_by_keep: bool):
+        super().__init__(p, layer, 0, sample_keys)
+        self.scale_by_keep = scale_by_keep
+
+    def _drawn(self, input: Tensor) -> Sequence[int]:
+        return ()
+
+    def _dropped(self, input: Tensor, kept: Tensor) -> Tensor:
+        return super()._dropped(input, kept) if self.scale_by_keep else input * kept.to(input.dtype)
+
+    def _by_process(self, input: Tensor) -> Tensor:
+        kept = torch.empty((len(input), *[1] * (input.ndim - 1)), device=input.device).bernoulli_(1.0 - self.p)
+        return self._dropped(input, kept)
+
+
+_SELU_LIMIT = 1.7580993408473766
+"""alpha * lambda of SELU: -1 times its value at minus infinity."""
 _WORDS = 2**63
 _GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 _FIRST = 0xBF58476D1CE4E5B9 - 2**64
@@ -111,19 +179,3 @@ def hashed(words: Tensor) -> Tensor:
     mixed *= _SECOND
     mixed ^= (mixed >> 31) & (2**33 - 1)
     return mixed
-
-
-def keyed(task: Module, sample_keys: SampleKeys, compiled: bool) -> Module:
-    """The task with every dropout layer replaced. Layers are told apart by their names."""
-    for name, module in list(task.named_modules()):
-        shared = _KINDS.get(type(module))
-        if shared is None:
-            continue
-        assert isinstance(module, _DropoutNd)
-        layer: Any = KeyedDropout(module.p, crc32(name.encode()), shared, sample_keys)
-        layer.train(module.training)
-        if compiled:  # its counters would make the compiler start anew in every step
-            layer.forward = torch.compiler.disable(layer.forward)
-        parent, _, own = name.rpartition(".")
-        setattr(task.get_submodule(parent), own, layer)
-    return task

@@ -17,7 +17,7 @@ EXAMPLES = """\
   leyden dataset=cifar10 dataset.root=PATH model=resnet20 trainer.max_epochs=3
   leyden topology.devices_per_node=2 strategy=ddp         two workers
   leyden -m model=lenet5,mlp optimizer.lr=0.1,0.01        a sweep of four
-  leyden topology=slurm topology.nodes=4 strategy=ddp     a job in Slurm's queue
+  leyden topology=slurm topology.device.kind=cuda topology.nodes=4 strategy=ddp     a job in Slurm's queue
   leyden --config-dir MYCONF model=mine                   your own YAML and class"""
 
 

@@ -1,13 +1,14 @@
 """Somebody's LightningDataModule under Leyden's loop.
 
-Its loaders stay as they are but for the sampler of several workers. Their order is made a function of (seed, epoch);
-random transforms draw from the run's own numbers, and a resumed epoch reads past what was trained already.
+Its loaders stay as they are but for the sampler of several workers. Their order is made a function of (seed, epoch),
+what random transforms draw one of (seed, epoch, batch, rank); a resumed epoch reads past what was trained already.
 """
 
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence, Sized
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from itertools import chain, count, islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +19,7 @@ from lightning.fabric.utilities.data import _update_dataloader, has_iterable_dat
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule
 from torch.utils.data import DataLoader, DistributedSampler, Sampler
+from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
 
 from .config import Config
 from .data import Part
@@ -25,12 +27,14 @@ from .faults import built
 from .lightning_module import refused_of_data
 from .lightning_packages import is_data_module_class, overrides
 from .log import log
-from .random_state import mix, seed_everything
+from .random_state import mix, seed_host
 from .signals import LeftToTheWorker
 from .targets import locate
 from .trainer_view import TrainerView
 
 _END = object()
+_READING = 1
+"""Apart from what is drawn for the computation of the same batch."""
 _EVALUATION = -1
 """Stands for the epoch in the random numbers of evaluation, which are the same every time."""
 
@@ -126,7 +130,10 @@ class LoaderData:
         if isinstance(loader, dict) or type(loader).__name__ == "CombinedLoader":
             raise ValueError(f"{where} gives several loaders ({type(loader).__name__}); one is supported")
         if isinstance(loader, DataLoader):
-            loader.worker_init_fn = LeftToTheWorker(loader.worker_init_fn)
+            loader.worker_init_fn = LeftToTheWorker(OwnDraws(self.fabric.global_rank, loader.worker_init_fn))
+            if loader.pin_memory and self.fabric.device.type != "cuda" and torch.cuda.is_available():
+                loader.pin_memory = False
+                log.info("%s: pin_memory is off, topology.device.kind=cpu computes where it reads", where)
         if loader is None or self.fabric.world_size == 1:
             return loader
         if not isinstance(loader, DataLoader) or has_iterable_dataset(loader):
@@ -164,10 +171,7 @@ class LoaderData:
         """
         batches = self._stream(self._train, epoch)
         skipped = first_step * self.accumulate
-        if skipped:
-            kept = _states()  # the checkpoint's: what was drawn for the batches that are read past is in them
-            next(islice(batches, skipped, skipped), None)
-            _set_states(kept)
+        next(islice(batches, skipped, skipped), None)
         if _length(self._train) is None:
             yield from self._parts_of_unknown_length(batches)
             return
@@ -254,17 +258,23 @@ class LoaderData:
         self.module.load_state_dict(state)
 
     def _stream(self, loader: Any, epoch: int) -> Iterator[Any]:
-        """The loader's batches in the epoch's order; the run's random numbers stay where they were until the second."""
+        """The loader's batches in the epoch's order, which all workers draw alike; what is drawn for a batch, each
+        draws for itself from (seed, epoch, batch, rank). The GPUs' generators stay where they are.
+        """
         seed = mix(self.config.seed, epoch)
         _start_epoch(loader, max(0, epoch), seed)
-        kept = _states()
-        seed_everything(seed)
+        seed_host(seed)
         iterator = iter(loader)
-        batch = next(iterator, _END)  # samplers draw their seed when they are first asked, all workers the same
-        _set_states(kept)
-        while batch is not _END:
-            yield batch
+        drawn = _order_drawn(iterator)
+        reads_here = getattr(loader, "num_workers", 0) == 0
+        for number in count():
+            # what is no sampler's may draw the order as well when it is first asked
+            if reads_here and (drawn or number):
+                seed_host(seed, _READING, number, self.fabric.global_rank)
             batch = next(iterator, _END)
+            if batch is _END:
+                return
+            yield batch
 
 
 class Share(Sampler[int]):
@@ -280,6 +290,31 @@ class Share(Sampler[int]):
 
     def __len__(self) -> int:
         return max(0, -(-(len(self.sampler) - self.index) // self.count))
+
+
+def _order_drawn(iterator: Any) -> bool:
+    """Have a loader's sampler draw now what it draws for an epoch when it is first asked. Whether there is one."""
+    if not isinstance(iterator, _SingleProcessDataLoaderIter) or iterator._dataset_kind != _DatasetKind.Map:
+        return False
+    indices = iterator._sampler_iter
+    iterator._sampler_iter = chain(list(islice(indices, 1)), indices)  # pyright: ignore[reportAttributeAccessIssue]
+    return True
+
+
+@dataclass(frozen=True)
+class OwnDraws:
+    """Makes the processes that read for a worker draw other numbers than those of the other workers, which torch gives
+    the same seeds, since the order of samples is drawn from them.
+    """
+
+    rank: int
+    first: Callable[[int], None] | None
+
+    def __call__(self, number: int) -> None:
+        if self.rank:
+            seed_host(torch.initial_seed(), self.rank)
+        if self.first is not None:
+            self.first(number)
 
 
 def _states() -> tuple[Any, ...]:

@@ -15,6 +15,7 @@ from .evaluation import evaluate, run_step, untouched_metrics, view_of
 from .lightning_module import ScheduleEntry, batch_transfer, positional
 from .log import log
 from .metric_log import Alone
+from .part_draws import PartDraws, run_watched
 from .progress_file import ProgressFile
 from .pulse import BACKWARD, CALLBACKS, DATA, FORWARD, MEETING, UPDATE, pulse
 from .state import RunState
@@ -87,6 +88,7 @@ class Epoch:
         self.no_sync = getattr(state.fabric.strategy, "_backward_sync_control", None) is not None
         self.ledger = state.contract.ledger
         self.begin_part = state.contract.part_hook()
+        self.draws = PartDraws(state)
         self.turns = state.contract.turns
         self.data_ended = False
         self.logged_at = state.step
@@ -220,6 +222,7 @@ class Epoch:
         state.log.begin_part(part.samples)
         state.sample_keys.set(part.keys)
         state.padding.now = part.samples == 0
+        self.draws.begin(part, state.epoch, self.batch_idx)
         if self.begin_part is not None:
             self.begin_part(part)
         if self.no_sync and not part.ends_step:
@@ -273,7 +276,8 @@ class Epoch:
             TypeError: the task returned something else.
         """
         arguments = (batch, index) if self.takes_batch_idx else (batch,)
-        self.output = output = run_step(self.state, "training_step", *arguments)
+        run = run_step if self.state.drawing is not None else run_watched
+        self.output = output = run(self.state, "training_step", *arguments)
         loss = output.get("loss") if isinstance(output, dict) else output
         step = f"{type(self.state.task).__name__}.training_step"
         if output is None:

@@ -26,9 +26,15 @@ def generator(*words: int) -> torch.Generator:
 
 
 def seed_everything(*words: int) -> None:
-    """Start torch, Python and NumPy from the words."""
+    """Start torch's generators of all devices, Python's and NumPy's from the words."""
+    torch.manual_seed(mix(*words))
+    seed_host(*words)
+
+
+def seed_host(*words: int) -> None:
+    """Start torch's generator of the CPU, Python's and NumPy's from the words; those of GPUs stay where they are."""
     seed = mix(*words)
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
 

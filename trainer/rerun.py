@@ -1,7 +1,9 @@
 """`leyden eval` and `leyden resume`: a frozen run, and what resuming may change in it."""
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -10,14 +12,16 @@ from typing import Any
 import yaml
 
 from .checks import check_classes, check_values
-from .config import Config, frozen_values
+from .config import EVALUATION_DEVICE, Config, frozen_values
 from .errors import ConfigError, Problem, nearest, refuse
 from .origin import Given, Origin
 from .run_folder import FROZEN, run_and_checkpoint, write_whole
 from .targets import make_importable
+from .topology import resolve_device_kind
 from .validation import unknown_key, validated
 
 CHANGES = "resume.yaml"
+DEVICE_KIND = "topology.device.kind"
 RESUMABLE = (
     "trainer.max_epochs",
     "trainer.max_steps",
@@ -40,6 +44,8 @@ class FrozenRun:
     checkpoint: Path | None
     values: dict[str, Any]
     origin: Origin
+    resolved: dict[str, Any] = field(default_factory=dict)
+    """What stood for the host to decide and is decided by this one, to be noted with the other changes."""
 
     def judged(self) -> Config:
         """The config, if it can run on this machine.
@@ -95,7 +101,18 @@ def change(run: FrozenRun, changes: Changes) -> None:
                 raise refuse(".".join(parents[:depth]), "holds no keys in this run")
         if last not in node and not key.startswith("strategy."):
             raise ConfigError(unknown_key(key, value, run.values)).located(run.origin.where)
-        node[last] = value
+        node[last] = deepcopy(value)
+    before = _device_kind(run.values)
+    resolve_device_kind(run.values)
+    if _device_kind(run.values) != before:
+        run.resolved[DEVICE_KIND] = _device_kind(run.values)
+
+
+def _device_kind(values: Mapping[str, Any]) -> Any:
+    node: Any = values
+    for part in DEVICE_KIND.split("."):
+        node = node.get(part) if isinstance(node, dict) else None
+    return node
 
 
 @contextmanager
@@ -103,9 +120,10 @@ def written_changes(run: FrozenRun, changes: Changes) -> Iterator[None]:
     """Note beside the frozen config what this resume changes; a resume that is refused changes nothing."""
     file = run.folder / CHANGES
     before = file.read_text() if file.exists() else ""
-    if changes.dotted:
+    changed = {**changes.dotted, **run.resolved}
+    if changed:
         now = datetime.now().astimezone().isoformat(timespec="seconds")
-        items = [*(yaml.safe_load(before) or []), {"at": now, "changed": changes.dotted}]
+        items = [*(yaml.safe_load(before) or []), {"at": now, "changed": changed}]
         write_whole(file, yaml.safe_dump(items, sort_keys=False, allow_unicode=True))
     try:
         yield
@@ -115,6 +133,21 @@ def written_changes(run: FrozenRun, changes: Changes) -> Iterator[None]:
         else:
             file.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def evaluated_on(kind: str | None) -> Iterator[None]:
+    """Have the workers that are started inside compute on this kind of device; None: on that of their config."""
+    before = os.environ.get(EVALUATION_DEVICE)
+    if kind is not None:
+        os.environ[EVALUATION_DEVICE] = kind
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop(EVALUATION_DEVICE, None)
+        else:
+            os.environ[EVALUATION_DEVICE] = before
 
 
 def read_changes(overrides: Sequence[str], config_dir: str | None = None) -> Changes:

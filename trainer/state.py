@@ -73,6 +73,8 @@ class RunState:
     """Files that the task has asked its trainer to save a checkpoint in."""
     skips_batches: bool = False
     """Whether the task has skipped a batch by returning None."""
+    drawing: list[str] | None = None
+    """Modules that draw from the process's generators, as `part_draws` found them; None: not looked for yet."""
     resumed_from: Path | None = None
     last_checkpoint: Path | None = None
     validated_at: int = -1

@@ -95,6 +95,10 @@ def _divided(changes: Changes) -> tuple[Changes, Changes]:
     """What is to change in a pipeline, whose workers the topology means, and what in its trials."""
     topology = {key: value for key, value in changes.dotted.items() if key.split(".")[0] == "topology"}
     rest = {key: value for key, value in changes.dotted.items() if key not in topology}
+    # what the workers compute on is what their models are trained on
+    if isinstance(topology.get("topology"), dict):
+        rest["topology.device"] = topology["topology"]["device"]
+    rest |= {key: value for key, value in topology.items() if key.startswith("topology.device.")}
     watched = {key: value for key, value in rest.items() if key == _HANG_TIMEOUT}
     return Changes({**topology, **watched}, changes.given), Changes(rest, changes.given)
 

@@ -3,10 +3,11 @@
 import importlib.util
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from .config import Topology
+from .config import Config, Topology
 
 CPU_WORKERS_PER_CORE = 8
 
@@ -31,10 +32,35 @@ def gpu_count() -> int:
 
 
 def device_kind(topology: Topology) -> Literal["cpu", "cuda"]:
-    """What the workers compute on."""
-    if topology.device.kind == "auto":
-        return "cuda" if gpu_count() else "cpu"
-    return topology.device.kind
+    """What the workers compute on.
+
+    A frozen config names cpu or cuda (`resolve_device_kind`); one that an earlier version froze may still say auto.
+    """
+    return _present_kind() if topology.device.kind == "auto" else topology.device.kind
+
+
+def resolve_device_kind(values: Mapping[str, Any]) -> None:
+    """Replace topology.device.kind=auto by what this machine has, in plain values that may not be validated yet.
+
+    Under Slurm it stays: the machine that submits a job is not the one that trains, and `checks` refuses it.
+    """
+    topology, strategy = values.get("topology"), values.get("strategy")
+    device = topology.get("device") if isinstance(topology, dict) else None
+    simulated = isinstance(strategy, dict) and bool(strategy.get("simulate"))
+    if not isinstance(device, dict) or device.get("kind") != "auto":
+        return
+    assert isinstance(topology, dict)
+    if topology.get("launcher") != "slurm" or simulated:
+        device["kind"] = _present_kind()
+
+
+def workers_on_node(config: Config) -> int:
+    """Workers of a run on one machine, each of which computes on a device of its own."""
+    return 1 if config.processes == 1 else config.topology.devices_per_node
+
+
+def _present_kind() -> Literal["cpu", "cuda"]:
+    return "cuda" if gpu_count() else "cpu"
 
 
 def threads_per_worker(topology: Topology) -> int:

@@ -15,10 +15,7 @@ from .blame import Failure, blamed
 from .crew import Alone, Crew
 from .elastic import ElasticAttempt
 from .signals_heard import Signals
-from .worker import EXIT_CODES, remove_unstarted
-
-REFUSED = 3
-"""Exit code where the preflight refused a run."""
+from .worker import EXIT_CODES, REFUSED, remove_unstarted
 
 
 def launch(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:

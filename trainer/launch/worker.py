@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..binding import bind
 from ..config import Config, load
-from ..errors import CannotStart, NotLogged
+from ..errors import CannotStart, NotLogged, Refused
 from ..log import close_log, open_log
 from ..pulse import START, pulse
 from ..signals import StopRequest, give_back
@@ -19,10 +19,15 @@ from .own_watch import OwnWatch
 
 EXIT_CODES = {"done": 0, "slow": 1, "preempted": 75, "interrupted": 130}
 """By the status that a run ends with; slow: the doctor found something that is."""
+REFUSED = 3
+"""Exit code where the preflight refused a run."""
 
 
 def work_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
     """A run with one worker, in this process.
+
+    Returns:
+        The exit code; 3 where the preflight refuses this machine.
 
     Raises:
         ValueError: a user's mistake; what `train` had written is removed.
@@ -32,6 +37,14 @@ def work_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None)
     watch = watched(config, run_dir)
     try:
         return EXIT_CODES[_work(config, run_dir, verb, checkpoint, stop_request)]
+    except Refused as error:
+        print(error, file=sys.stderr, flush=True)
+        remove_unstarted(run_dir, verb)
+        if verb == "resume":
+            from ..summary import mark_refused
+
+            mark_refused(run_dir, str(error))
+        return REFUSED
     except CannotStart:
         remove_unstarted(run_dir, verb)
         raise

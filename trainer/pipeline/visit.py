@@ -44,6 +44,7 @@ def ready(
     state = assemble(config, run_dir, stop_request, shared)
     if content is not None:
         unpack(state, content, path)
+        state.drawing = []  # looked for where the model began
     elif config.init_from is not None:
         log.info(checkpoint.load_weights(state.task, config.init_from, state.contract.whole_shapes(state.task)))
     if content is None or path is not None:

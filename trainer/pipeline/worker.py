@@ -65,10 +65,11 @@ class Worker:
         self.hops = config.pipeline.hops
         self.workers_here = config.topology.devices_per_node
         self.stop_request = stop_request
-        self.configs = {0: load(self.folders[0])}
+        self.device = config.topology.device
+        self.configs: dict[int, Config] = {}
         self.relay = Relay()
         pulse.at(PREPARATION, 0)
-        self.shared = Shared(Splits.of(self.configs[0].dataset), [self.relay])
+        self.shared = Shared(Splits.of(self._config(0).dataset), [self.relay])
         self.carrier = Carrier(rank, self.workers)
         self.lost = "Connection closed: another worker is gone"
         """Why this worker goes no further, should it be for want of another."""
@@ -155,8 +156,11 @@ class Worker:
         )  # fmt: skip
 
     def _config(self, trial: int) -> Config:
+        """The trial's, on this worker's device: a sweep may go on where there is another kind."""
         if trial not in self.configs:
-            self.configs[trial] = load(self.folders[trial])
+            frozen = load(self.folders[trial])
+            topology = frozen.topology.model_copy(update={"device": self.device})
+            self.configs[trial] = frozen.model_copy(update={"topology": topology})
         return self.configs[trial]
 
     def _packed(self, state: RunState, order: Order, run_dir: Path) -> Label:

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Iterator, Sequence
 
-from ..config import Topology
+from ..config import Config
 from ..errors import Problem
-from ..topology import device_kind
+from ..topology import device_kind, workers_on_node
 
 
 def device_of(kind: str) -> str | None:
@@ -24,20 +24,38 @@ def device_of(kind: str) -> str | None:
     return str(torch.cuda.get_device_properties(local_rank).uuid)
 
 
-def device_problems(topology: Topology) -> Iterator[Problem]:
-    """Fewer GPUs than workers: a job script or a container that hides some, MIG, of which CUDA shows one slice."""
-    if device_kind(topology) != "cuda":
+def device_problems(config: Config) -> Iterator[Problem]:
+    """No CUDA that torch can use, or fewer GPUs than workers: a job script or a container that hides some, MIG, of
+    which CUDA shows one slice.
+    """
+    if device_kind(config.topology) != "cuda":
         return
     import torch
 
-    there, wanted = torch.cuda.device_count(), topology.devices_per_node
+    there, wanted = torch.cuda.device_count(), workers_on_node(config)
     if there >= wanted:
         return
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if there == 0:
+        text = f"torch cannot use CUDA here: {_why_unusable()}"
+        text += f" (CUDA_VISIBLE_DEVICES={visible})" if visible is not None else ""
+        yield Problem("topology.device.kind", text, "cuda", "topology.device.kind=cpu")
+        return
     text = f"CUDA sees {there} GPU{'s' * (there != 1)} here, for {wanted} workers"
     text += f" (CUDA_VISIBLE_DEVICES={visible})" if visible is not None else ""
     text += "; of a GPU in MIG mode it sees one slice" if "MIG-" in (visible or "") else ""
     yield Problem("topology.devices_per_node", text, wanted, f"topology.devices_per_node={max(1, there)}")
+
+
+def _why_unusable() -> str:
+    """What torch says when it is to start CUDA."""
+    import torch
+
+    try:
+        torch.cuda.init()
+    except (RuntimeError, AssertionError) as error:
+        return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return "it sees no GPU"
 
 
 def shared_devices(devices: Sequence[str | None], nodes: Sequence[str]) -> list[Problem]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config import Config
 from ..discovery.adapters import ports
-from ..errors import Problem, listed
+from ..errors import Problem, Refused, listed
 from ..hardware import Fabric
 from ..log import log
 from ..topology import device_kind
@@ -26,9 +26,12 @@ def check_machines(config: Config, run_dir: Path) -> None:
     """Devices, interfaces, adapters, run folder and clocks of all nodes.
 
     Raises:
-        Refused: something is not as the run needs it; all workers raise the same.
+        Refused: something is not as the run needs it; workers that meet all raise the same.
     """
     if not worth_it(config):
+        problems = list(device_problems(config))  # a worker that meets no other has its device all the same
+        if problems:
+            raise Refused(*problems)
         return
     table, kind = Table(), device_kind(config.topology)
     node = f"node {table.node} ({socket.gethostname()})"
@@ -54,7 +57,7 @@ def _check_folder(table: Table, node: str, run_dir: Path, word: str, at: float) 
 
 def _here(config: Config, first_of_node: bool) -> Iterator[Problem]:
     """What a worker finds wrong with its own machine."""
-    yield from device_problems(config.topology)
+    yield from device_problems(config)
     if first_of_node:
         yield from interface_problems(os.environ)
         if config.topology.nodes > 1:

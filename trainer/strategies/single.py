@@ -1,5 +1,7 @@
 """strategy=single: one worker, the reference that every other strategy is compared with."""
 
+from collections.abc import Sequence
+
 import torch
 from lightning.fabric.strategies import SingleDeviceStrategy
 
@@ -7,7 +9,11 @@ from lightning.fabric.strategies import SingleDeviceStrategy
 class Single(SingleDeviceStrategy):
     """Plain mini-batch gradient descent on one device: w <- w - lr * g(w). Nothing crosses a wire."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.parallel_devices: Sequence[torch.device] | None = None
+        """The one device that Fabric was given; Fabric sets it in every strategy that has this attribute."""
+
     @property
     def root_device(self) -> torch.device:
-        # The accelerator is set by Fabric after construction, from topology.device.
-        return torch.device("cuda", 0) if type(self.accelerator).__name__ == "CUDAAccelerator" else torch.device("cpu")
+        return self.parallel_devices[0] if self.parallel_devices else self._root_device

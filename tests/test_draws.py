@@ -1,0 +1,351 @@
+"""Random draws outside nn.Dropout: by the sample where we know how, else reproducible and named in the log."""
+
+import itertools
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from drawing_examples import Attends, DropPath
+from lightning_examples import Noisy, points
+from runs import POINTS, TINY, Freeze, cut_back, distance, rows, task, weights
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from leyden.trainer.attention import KeyedAttention
+from leyden.trainer.config import load
+from leyden.trainer.data import Part
+from leyden.trainer.dropout import KeyedAlphaDropout, KeyedDropPath, SampleKeys
+from leyden.trainer.keyed_modules import keyed
+from leyden.trainer.launch import start
+from leyden.trainer.loader_data import LoaderData, OwnDraws
+from leyden.trainer.part_draws import PartDraws
+from leyden.trainer.signals import LeftToTheWorker
+
+HERE = f"python_path=[{Path(__file__).parent}]"
+QUICK = [*TINY, "trainer.enable_progress_bar=false", HERE]
+NET = ["~model.hidden", "~model.dropout"]
+DRAWS = [*QUICK, *NET, "model._target_=drawing_examples.Draws"]
+ATTENDS = [*QUICK, *NET, "model._target_=drawing_examples.Attends", "trainer.precision=64-true"]
+
+
+def keys(count: int) -> Tensor:
+    return torch.randint(2**62, (count,), generator=torch.Generator().manual_seed(0))
+
+
+# alpha dropout and stochastic depth
+
+
+@pytest.mark.parametrize("whole_channels", [False, True])
+def test_alpha_dropout_drops_to_selus_limit_and_keeps_mean_and_variance(whole_channels: bool) -> None:
+    sample_keys = SampleKeys()
+    sample_keys.set(keys(64))
+    kind = nn.FeatureAlphaDropout if whole_channels else nn.AlphaDropout
+    layer = keyed(nn.Sequential(kind(0.25)), sample_keys, compiled=False)[0]
+    assert isinstance(layer, KeyedAlphaDropout)
+    x = torch.randn(64, 32, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    dropped = layer(x)
+    torch.manual_seed(0)
+    as_torch = kind(0.25)(x)
+    low = as_torch.mode().values.mode().values.mode().values.mode().values  # the one value that comes often
+    gone = (dropped - low).abs() < 1e-6
+    assert gone.double().mean() == pytest.approx(0.25, abs=0.02)
+    assert (dropped.mean(), dropped.std()) == (pytest.approx(0, abs=0.05), pytest.approx(1, abs=0.02))
+    stays = (as_torch - low).abs() > 1e-6
+    both = stays & ~gone
+    assert torch.allclose(dropped[both], as_torch[both], rtol=0, atol=1e-6), "what stays is scaled as torch scales it"
+    by_channel = gone.flatten(2).double().mean(2)
+    assert bool(((by_channel == 0) | (by_channel == 1)).all()) is whole_channels
+    assert torch.equal(layer.eval()(x), x)
+
+
+def test_drop_path_of_timm_is_known_by_its_name() -> None:
+    sample_keys = SampleKeys()
+    sample_keys.set(keys(400))
+    net = nn.Sequential(DropPath(0.25), DropPath(0.25, scale_by_keep=False), DropPath(0.0))
+    keyed(net, sample_keys, compiled=False)
+    assert all(isinstance(layer, KeyedDropPath) for layer in net)
+    x = torch.ones(400, 3, 2)
+    scaled, plain = net[0](x), net[1](x)
+    assert scaled.unique().tolist() == pytest.approx([0, 1 / 0.75])
+    assert plain.unique().tolist() == [0, 1]
+    assert (plain.flatten(1) == plain[:, 0, :1]).all(), "one draw a sample"
+    assert (plain[:, 0, 0] == 0).double().mean() == pytest.approx(0.25, abs=0.05)
+    assert torch.equal(net[2](x), x)
+    sample_keys.set(keys(400)[100:150])
+    assert torch.equal(net[0](x[100:150]), scaled[100:150]), "any part of the samples drops what the whole does"
+    torch.manual_seed(3)
+    expected = DropPath(0.25)(x)
+    torch.manual_seed(3)
+    sample_keys.set(None)
+    assert torch.equal(net[0](x), expected), "without keys it is timm's own"
+
+
+def test_a_layer_in_two_places_stays_one_layer() -> None:
+    shared = nn.Dropout(0.5)
+    net = nn.ModuleDict({"a": nn.Sequential(shared), "b": nn.Sequential(shared)})
+    keyed(net, SampleKeys(), compiled=False)
+    assert net.get_submodule("a.0") is net.get_submodule("b.0") is not shared
+
+
+# attention
+
+MASKS = {
+    "none": {},
+    "causal": {"attn_mask": torch.ones(5, 5).triu(1).bool(), "is_causal": True},
+    "by head": {"attn_mask": torch.randn(12, 5, 5, generator=torch.Generator().manual_seed(2)).double()},
+    "padding": {"key_padding_mask": torch.arange(5).expand(6, 5) > torch.tensor([[1], [2], [3], [4], [4], [0]])},
+}
+MASKS["both"] = {**MASKS["causal"], **MASKS["padding"]}
+SHAPES = [{}, {"add_bias_kv": True}, {"add_zero_attn": True}, {"kdim": 6, "vdim": 10}, {"bias": False}]
+
+
+@pytest.mark.parametrize("masks", MASKS)
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(shape) or "plain")
+def test_attention_with_explicit_weights_is_the_original(shape: Any, batch_first: bool, masks: str) -> None:
+    """At a dropout of 1e-12, which the explicit path takes and which drops nothing here."""
+    torch.manual_seed(0)
+    original = nn.MultiheadAttention(8, 2, dropout=0.0, batch_first=batch_first, dtype=torch.float64, **shape)
+    made = nn.MultiheadAttention(8, 2, dropout=1e-12, batch_first=batch_first, dtype=torch.float64, **shape)
+    made.load_state_dict(original.state_dict())
+    sample_keys = SampleKeys()
+    sample_keys.set(keys(6))
+    assert isinstance(keyed(nn.Sequential(made), sample_keys, compiled=False)[0], KeyedAttention)
+    sizes = [8, shape.get("kdim", 8), shape.get("vdim", 8)]
+    inputs = [torch.randn(*((6, 5) if batch_first else (5, 6)), size, dtype=torch.float64) for size in sizes]
+    given = dict(MASKS[masks])
+    if "add_bias_kv" in shape or "add_zero_attn" in shape:
+        given.pop("is_causal", None)  # with the hint the original hides what is added behind the mask
+    for options in ({}, {"average_attn_weights": False}, {"need_weights": False}):
+        expected = original(*inputs, **given, **options)
+        found = made(*inputs, **given, **options)
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_attention_drops_weights_by_the_sample_and_only_in_training() -> None:
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)
+    names = list(attention.state_dict())
+    sample_keys = SampleKeys()
+    sample_keys.set(keys(6))
+    assert keyed(nn.Sequential(attention), sample_keys, compiled=False)[0] is attention
+    assert list(attention.state_dict()) == names
+    x = torch.randn(6, 5, 8)
+    whole, dropped = attention(x, x, x, average_attn_weights=False)
+    assert (dropped == 0).double().mean() == pytest.approx(0.5, abs=0.08)
+    sample_keys.set(keys(6)[2:5])
+    part, _ = attention(x[2:5], x[2:5], x[2:5])
+    torch.testing.assert_close(part, whole[2:5])
+    attention.eval()
+    plain = nn.MultiheadAttention(8, 2, batch_first=True)
+    plain.load_state_dict(attention.state_dict())
+    assert torch.equal(attention(x, x, x)[0], plain.eval()(x, x, x)[0])
+    attention.train()
+    sample_keys.set(None)
+    torch.manual_seed(5)
+    one = attention(x, x, x)[0]
+    torch.manual_seed(5)
+    plain.train().dropout = 0.5
+    assert torch.equal(one, plain(x, x, x)[0]), "without keys it is torch's own"
+
+
+def test_torchs_encoder_layer_and_timms_fused_attention_drop_by_the_sample() -> None:
+    class Attention(nn.Module):
+        """The attributes of timm.layers.Attention."""
+
+        def __init__(self, p: float):
+            super().__init__()
+            self.fused_attn = True
+            self.attn_drop = nn.Dropout(p)
+
+    net = nn.ModuleList([Attention(0.1), Attention(0.0), nn.TransformerEncoderLayer(8, 2, 16, 0.3, batch_first=True)])
+    sample_keys = SampleKeys()
+    keyed(net, sample_keys, compiled=False)
+    assert (net[0].fused_attn, net[1].fused_attn) == (False, True)
+    x = torch.randn(6, 5, 8)
+    sample_keys.set(keys(6))
+    before = torch.get_rng_state()
+    whole = net[2](x)
+    assert torch.equal(torch.get_rng_state(), before), "nothing is drawn from the process's stream"
+    sample_keys.set(keys(6)[:2])
+    torch.testing.assert_close(net[2](x[:2]), whole[:2])
+
+
+def test_two_workers_equal_one_with_dropout_of_every_kind(freeze: Freeze, pools: Any) -> None:
+    short = [*ATTENDS, "trainer.max_epochs=1", "trainer.max_steps=5"]
+    one = freeze("one", *short)
+    assert start(one) == 0
+    parts = freeze("parts", *short, "trainer.accumulate_grad_batches=4")
+    assert start(parts) == 0
+    assert distance(weights(parts), weights(one)) < 1e-10
+    two = freeze("two", *short, "strategy=ddp", "topology.devices_per_node=2")
+    pools(2).run(two)
+    assert distance(weights(two), weights(one)) < 1e-10
+    none = freeze("none", *short, "+model.dropout=0.0")
+    assert start(none) == 0
+    assert distance(weights(none), weights(one)) > 1e-3, "it does drop"
+    for run_dir in (one, two):
+        assert "depend on the number of workers" not in (run_dir / "run.log").read_text()
+
+
+# draws from the process's generators
+
+
+def test_a_resume_in_the_middle_of_an_epoch_draws_the_same_whatever_was_drawn_before(
+    freeze: Freeze, tmp_path: Path
+) -> None:
+    every = ["callbacks.checkpoint.every_n_steps=1", "callbacks.checkpoint.keep_last=100"]
+    whole = freeze("whole", *DRAWS, *every)
+    assert start(whole) == 0
+    for step in (7, 25):
+        broken = cut_back(whole, tmp_path / f"broken-{step}", step)
+        assert start(broken, "resume") == 0
+        assert all(torch.equal(value, weights(broken)[name]) for name, value in weights(whole).items())
+    # validation that draws, or happens more rarely, changes nothing of what training draws
+    validating = freeze("validating", *DRAWS, "task._target_=drawing_examples.DrawsInEvaluation")
+    rarely = freeze("rarely", *DRAWS, "trainer.check_val_every_n_epoch=2")
+    for run_dir in (validating, rarely):
+        assert start(run_dir) == 0
+        assert all(torch.equal(value, weights(run_dir)[name]) for name, value in weights(whole).items())
+    other = freeze("other", *DRAWS, "seed=1", "init_from=" + str(whole), "trainer.max_steps=1")
+    assert start(other) == 0
+
+
+def test_steps_and_shares_draw_apart(freeze: Freeze) -> None:
+    draws = {(rank, same): begun(freeze, rank, same, number) for number, (rank, same) in enumerate(CASES)}
+    assert draws[0, False] == draws[1, False], "keys tell shares apart; a rank is not a part of them"
+    assert draws[0, True] != draws[1, True], "workers of the same samples"
+
+
+CASES = list(itertools.product((0, 1), (False, True)))
+
+
+def begun(freeze: Freeze, rank: int, same_samples: bool, number: int) -> list[float]:
+    """What is drawn in two parts with keys, and in one without."""
+    contract = SimpleNamespace(batch_share=lambda: (0, 1) if same_samples else (rank, 2))
+    fabric = SimpleNamespace(global_rank=rank, device=torch.device("cpu"))
+    state: Any = SimpleNamespace(config=load(freeze(str(number), *TINY)), fabric=fabric, contract=contract)
+    draws = PartDraws(state)
+    found: list[float] = []
+    for part_keys in keys(2):
+        draws.begin(Part(None, 1, 1, 1.0, True, part_keys.view(1)), 0, 0)
+        found.append(float(torch.rand(1)))
+    assert len(set(found)) == 2
+    draws.begin(Part(None, 1, 1, 1.0, True), 0, 0)
+    without = float(torch.rand(1))
+    draws.begin(Part(None, 1, 1, 1.0, True), 0, 1)
+    assert float(torch.rand(1)) != without
+    return found
+
+
+def test_the_generator_of_a_workers_own_gpu_is_seeded(freeze: Freeze, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: dict[int, list[int]] = {0: [], 1: []}
+    generators = [SimpleNamespace(manual_seed=seeds[index].append) for index in seeds]
+    monkeypatch.setattr(torch.cuda, "default_generators", generators)
+    contract = SimpleNamespace(batch_share=lambda: (0, 1))
+    fabric = SimpleNamespace(global_rank=1, device=torch.device("cuda", 1))
+    state: Any = SimpleNamespace(config=load(freeze("run", *TINY)), fabric=fabric, contract=contract)
+    for word in keys(2):
+        PartDraws(state).begin(Part(None, 1, 1, 1.0, True, word.view(1)), 0, 0)
+    assert seeds[0] == []
+    assert len(set(seeds[1])) == 2
+
+
+# what a data module's loaders draw
+
+
+def stand_in(rank: int) -> Any:
+    return SimpleNamespace(world_size=1, local_rank=0, global_rank=rank, barrier=lambda: None)
+
+
+def test_loaders_leave_the_generators_of_gpus_alone(freeze: Freeze, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = load(freeze("run", *POINTS, task("Plain"), "+dataset.shuffle=true", "+dataset.noisy=true"))
+    data = LoaderData(config, stand_in(0))
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    torch.manual_seed(1)
+    assert seeded == [1]
+    list(data.train_parts(0))
+    list(data.evaluation_batches("val"))
+    assert seeded == [1]
+
+
+def test_workers_read_one_order_and_draw_apart_from_the_first_batch_on(freeze: Freeze) -> None:
+    config = load(freeze("run", *POINTS, task("Plain"), "+dataset.shuffle=true", "+dataset.noisy=true"))
+    read: dict[int, list[Part]] = {}
+    for rank in (0, 1, 0):
+        torch.manual_seed(rank + 5)  # whatever was drawn before
+        read[rank] = list(LoaderData(config, stand_in(rank)).train_parts(0))
+    again = list(LoaderData(config, stand_in(1)).train_parts(0, first_step=2))
+    for number, (one, other) in enumerate(zip(read[0], read[1], strict=True)):
+        assert torch.equal(one.batch[1], other.batch[1])
+        assert not torch.equal(one.batch[0], other.batch[0])
+        if number >= 2:
+            assert torch.equal(again[number - 2].batch[0], other.batch[0])
+
+
+def test_processes_that_read_draw_apart_as_well() -> None:
+    def noise(init: Any) -> Tensor:
+        torch.manual_seed(3)
+        loader = DataLoader(Noisy(points(8, 0)), batch_size=8, num_workers=1, worker_init_fn=init)
+        return next(iter(loader))[0]
+
+    plain = noise(None)
+    assert torch.equal(noise(LeftToTheWorker(OwnDraws(0, None))), plain)
+    others = [noise(LeftToTheWorker(OwnDraws(rank, None))) for rank in (1, 2, 1)]
+    assert torch.equal(others[0], others[2])
+    assert not torch.equal(others[0], plain)
+    assert not torch.equal(others[0], others[1])
+
+
+# the log
+
+
+def said(run_dir: Path) -> list[str]:
+    text = (run_dir / "run.log").read_text()
+    return [line.partition("draws of ")[2] for line in text.splitlines() if "draws of " in line]
+
+
+def test_modules_that_draw_by_themselves_are_named_once_the_innermost(freeze: Freeze) -> None:
+    run_dir = freeze("run", *DRAWS, "task._target_=drawing_examples.DrawsInTraining", "trainer.max_steps=3")
+    assert start(run_dir) == 0
+    names = ", ".join(f"model.layers.{index} (Noise)" for index in (2, 3, 4))
+    assert said(run_dir) == [
+        f"DrawsInTraining.training_step, {names} depend on the number of workers; a resume on as many repeats them"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ([*TINY, "model.dropout=0.2"], None),
+        ([*POINTS, task("DropsOut")], "DropsOut.training_step"),
+        ([*DRAWS, "trainer.compile=true", "trainer.max_steps=1"], "Classification.training_step"),
+    ],
+    ids=["keyed dropout", "functional dropout", "compiled"],
+)
+def test_nothing_is_said_of_what_draws_by_the_sample(options: list[str], names: str | None, freeze: Freeze) -> None:
+    run_dir = freeze("run", *options)
+    assert start(run_dir) == 0
+    found = said(run_dir)
+    assert [line.partition(" depend")[0] for line in found] == ([] if names is None else [names])
+    assert rows(run_dir)
+
+
+def test_watching_leaves_no_hook_behind(freeze: Freeze) -> None:
+    from leyden.trainer.part_draws import watched
+
+    net = Attends(10, (1, 8, 8))
+    keyed(net, SampleKeys(), compiled=False)  # no keys: all draw by themselves
+    config = load(freeze("run", *TINY))
+    state: Any = SimpleNamespace(config=config, task=net, fabric=SimpleNamespace(device=torch.device("cpu")))
+    images = torch.randn(2, 1, 8, 8)
+    with watched(state) as found:
+        net(images)
+    assert found == [
+        "block.attn (MultiheadAttention)", "block.drop_path (DropPath)", "alpha (AlphaDropout)",
+        "maps (FeatureAlphaDropout)",
+    ]  # fmt: skip
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
