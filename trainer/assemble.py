@@ -38,6 +38,8 @@ from .strategies.contract import Contract
 from .sync_batchnorm import synchronized
 from .targets import build, locate, takes
 from .task import Step
+from .time_limit import TimeLimit
+from .validation_schedule import ValidationSchedule
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,11 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     task = make_task(config, data, contract)
     state = RunState(config, run_dir, fabric, contract, task, data, stop_request)
     if state.steps_per_epoch == 0:
-        limit = config.trainer.limit_train_batches
-        raise ValueError(
-            f"trainer.limit_train_batches={limit} leaves nothing of the {data.steps_per_epoch} steps an epoch"
-        )
+        limit = config.trainer.train_limit
+        key = "overfit_batches" if config.trainer.overfit_batches else "limit_train_batches"
+        raise ValueError(f"trainer.{key}={limit} leaves nothing of the {data.steps_per_epoch} steps an epoch")
+    ValidationSchedule.of(config.trainer, state.steps_per_epoch)
+    state.time_limit = TimeLimit(config.trainer.max_time)
     state.hooks = Hooks(*[m for m in (task, getattr(data, "module", None)) if m is not None])
     state.callbacks = {name: build(node) for name, node in config.callbacks.items() if node is not None}
     attach(task, state)

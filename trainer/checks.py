@@ -11,6 +11,7 @@ from .errors import Problem, raise_all
 from .hardware import Slurm
 from .signatures import find, is_a, parameters_of, signature_problems
 from .topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count
+from .trainer_keys import trainer_keys
 
 Check = Callable[[Config], Iterator[Problem]]
 
@@ -23,7 +24,7 @@ def check_values(config: Config, resumed: bool = False) -> None:
     """
     plain: list[Check] = [
         _global_batch, _launcher, _hardware, _devices, _fabric, _strategy_workers, _precision, _partitions,
-        _data_folder, _learning_rate,
+        _data_folder, _learning_rate, trainer_keys,
     ]  # fmt: skip
     if not resumed:
         plain.append(_init_from)

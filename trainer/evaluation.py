@@ -51,12 +51,24 @@ def evaluate(
         state.hooks(f"on_{stage}_epoch_end")
         pulse.at(MEETING, state.step)
         values = state.log.epoch_values(state.fabric.strategy)
+        if weights is None:
+            state.metrics.update(values)
         pulse.at(CALLBACKS, state.step)
         state.hooks(f"on_{stage}_end")
     pulse.at(MEETING, state.step)
     state.data.share_bad_samples(state.fabric)
     pulse.at(CALLBACKS, state.step)
     return values
+
+
+def validate(state: RunState) -> None:
+    """Validate, and log what comes of it."""
+    limit = state.config.trainer.val_limit
+    state.report(evaluate(state, "val", limit))
+    state.validated_at = state.step
+    for name, weights in state.contract.others_judged(state.task):
+        values = evaluate(state, "val", limit, weights)
+        state.report({f"{metric}_{name}": value for metric, value in values.items()})
 
 
 @contextmanager
@@ -66,6 +78,8 @@ def _evaluating(
     """Evaluation mode, the weights to be judged, and a log of its own; afterwards everything as it was."""
     training_log, state.log = state.log, MetricLog(split, steps_by_default=False, owner=state.task)
     seen, stage = view_of(state), "validating" if split == "val" else "testing"
+    if seen.sanity_checking:
+        stage = "sanity_checking"  # Lightning's Trainer is not validating then
     # Module by module: a task may keep its frozen layers in evaluation mode while it trains.
     modes = [(module, module.training) for module in state.module.modules()]
     was_training, seen.training = seen.training, False
@@ -78,7 +92,8 @@ def _evaluating(
         for module, training in modes:
             module.training = training
         seen.training = was_training
-        setattr(seen, stage, False)
+        if stage != "sanity_checking":
+            setattr(seen, stage, False)
         state.log = training_log
 
 

@@ -15,6 +15,7 @@ from .lightning_module import Hooks, ScheduleEntry
 from .metric_log import MetricLog
 from .signals import StopRequest
 from .strategies.contract import Contract
+from .time_limit import TimeLimit
 from .timing import StepTimes
 
 
@@ -55,6 +56,8 @@ class RunState:
     leaves_at: int | None = None
     """The step after which a model of a pipeline goes on at another worker, in this epoch or at its end."""
     stop_reason: str | None = None
+    """Why the training ends early; the same on all workers."""
+    time_limit: TimeLimit = field(default_factory=TimeLimit)
     save_wanted: bool = False
     """Set by a callback; the loop saves when every callback has had its turn at this step."""
     resumed_from: Path | None = None
@@ -69,7 +72,7 @@ class RunState:
     @property
     def steps_per_epoch(self) -> int:
         """Optimizer steps of one epoch, limits applied."""
-        return limited(self.config.trainer.limit_train_batches, self.data.steps_per_epoch, self.config)
+        return limited(self.config.trainer.train_limit, self.data.steps_per_epoch, self.config)
 
     @property
     def total_steps(self) -> int:

@@ -20,6 +20,12 @@ ELSEWHERE = {
 
 LIGHTNING_TRAINER = {**{f"trainer.{name}": key for name, key in ELSEWHERE.items()}, "trainer.strategy": "strategy"}
 
+NOT_OFFERED = {
+    "trainer.profiler": "Lightning's profilers are not offered: every run counts the time of data, compute and "
+    "communication in its steps, time/* in TensorBoard and step_time in summary.json",
+}
+"""Keys of Lightning's Trainer that have no counterpart, and what there is instead."""
+
 NO_IMPORT_PATH = "must be an import path, such as package.module.Class"
 
 KINDS = {
@@ -55,6 +61,8 @@ def unknown_key(key: str, value: Any = ..., known: Mapping[str, Any] | None = No
     if ours:
         example = "strategy=ddp" if ours == "strategy" else f"{ours}={'cpu' if ours.endswith('kind') else 2}"
         return Problem(key, f"is called {ours} here", value, remedy=example)
+    if key in NOT_OFFERED:
+        return Problem(key, NOT_OFFERED[key], value, "leave it out")
     every = sorted(k for k in {*schema_keys(), *_dotted(known or {})} if not f"{k}.".startswith(f"{key}."))
     parent, _, name = key.rpartition(".")
     siblings = [other.rpartition(".")[2] for other in every if other.rpartition(".")[0] == parent]
