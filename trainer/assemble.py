@@ -42,7 +42,9 @@ from .sync_batchnorm import synchronized
 from .targets import locate, takes
 from .task import Step
 from .task_loaders import TaskLoaderData
+from .time_limit import TimeLimit
 from .topology import device_kind
+from .validation_schedule import ValidationSchedule
 
 
 @dataclass(frozen=True)
@@ -94,10 +96,11 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     else:
         task.setup("fit")
     if state.steps_per_epoch == 0:
-        limit = config.trainer.limit_train_batches
-        raise ValueError(
-            f"trainer.limit_train_batches={limit} leaves nothing of the {data.steps_per_epoch} steps an epoch"
-        )
+        limit = config.trainer.train_limit
+        key = "overfit_batches" if config.trainer.overfit_batches else "limit_train_batches"
+        raise ValueError(f"trainer.{key}={limit} leaves nothing of the {data.steps_per_epoch} steps an epoch")
+    ValidationSchedule.of(config.trainer, state.steps_per_epoch)
+    state.time_limit = TimeLimit(config.trainer.max_time)
     task.configure_model()
     if config.trainer.sync_batchnorm and fabric.world_size > 1:
         synchronized(task, state.padding)

@@ -56,6 +56,7 @@ def collect(state: RunState) -> dict[str, Any]:
         },
         "sessions": [*state.earlier_sessions, state.session_record()],
         "random": randomness,
+        "seconds": state.time_limit.elapsed(),
         "metrics": dict(state.metrics),
         "epoch_metrics": state.log.state_dict(state.fabric.strategy),
         "epoch_metric_objects": metric_objects(state),
@@ -308,6 +309,7 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
     state.fabric._precision.load_state_dict(content["precision"])
     for name, value in content["position"].items():
         setattr(state, name, value)
+    state.time_limit.before = content.get("seconds", 0.0)
     state.metrics = dict(content["metrics"])
     for name, callback in state.callbacks.items():
         if name in content["callbacks"] and hasattr(callback, "load_state_dict"):

@@ -15,6 +15,7 @@ from .known_names import meant_metric
 from .lightning_packages import class_overrides, is_data_module_class, is_module_class
 from .signatures import find, is_a, parameters_of, signature_problems
 from .topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count, workers_on_node
+from .trainer_keys import trainer_keys
 from .trainer_uses import uses
 
 Check = Callable[[Config], Iterator[Problem]]
@@ -28,7 +29,7 @@ def check_values(config: Config, resumed: bool = False) -> None:
     """
     plain: list[Check] = [
         _global_batch, _launcher, _hardware, _devices, _fabric, _strategy_workers, _precision, _partitions,
-        _data_folder, _learning_rate, _momentum,
+        _data_folder, _learning_rate, _momentum, trainer_keys,
     ]  # fmt: skip
     if not resumed:
         plain.append(_init_from)

@@ -14,6 +14,7 @@ from .strict import Count, Strict
 
 Limit = Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0.0, le=1.0)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+Interval = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0.0, le=1.0)]
 PartitionNumber = Annotated[int, Field(ge=0)]
 
 
@@ -138,7 +139,7 @@ class Trainer(Strict):
     limit_train_batches: Limit
     limit_val_batches: Limit
     limit_test_batches: Limit
-    check_val_every_n_epoch: Count
+    check_val_every_n_epoch: Count | None
     log_every_n_steps: Count
     fast_dev_run: bool
     deterministic: bool
@@ -146,8 +147,23 @@ class Trainer(Strict):
     compile: bool
     channels_last: bool
     enable_progress_bar: bool
-    # Runs that were frozen before there was this key do not have it.
+    # Runs that were frozen before there were these keys do not have them.
     hang_timeout: Annotated[float, Field(gt=0.0)] | None = None
+    val_check_interval: Interval | None = None
+    num_sanity_val_steps: Annotated[int, Field(ge=-1)] = 0
+    overfit_batches: Limit = 0.0
+    max_time: str | dict[str, int | float] | None = None
+    detect_anomaly: bool = False
+
+    @property
+    def train_limit(self) -> int | float:
+        """limit_train_batches, unless overfit_batches takes its place."""
+        return self.overfit_batches or self.limit_train_batches
+
+    @property
+    def val_limit(self) -> int | float:
+        """limit_val_batches, unless overfit_batches takes its place."""
+        return self.overfit_batches or self.limit_val_batches
 
 
 class Config(Strict):

@@ -76,6 +76,8 @@ class Order:
     """The same for every epoch, or those of the epochs in turn."""
     begun: dict[int, list[int]] = field(default_factory=dict)
     """By the epoch: partitions in the order in which it came to them, where that is decided on the way."""
+    shuffled: bool = True
+    """Whether each epoch has an order of its own; else all have that of the partitions (trainer.overfit_batches)."""
 
     def partition(self, number: int) -> Tensor:
         """Sample indices that partition `number` holds, the same for every seed and epoch."""
@@ -89,8 +91,9 @@ class Order:
         result: list[Tensor] = []
         for number in self.visited(epoch):
             held = self.partition(number)
-            shuffled = held[torch.randperm(len(held), generator=generator(self.seed, epoch, number))]
-            result.extend(shuffled.split(self.batch_size))
+            if self.shuffled:
+                held = held[torch.randperm(len(held), generator=generator(self.seed, epoch, number))]
+            result.extend(held.split(self.batch_size))
         return result
 
     def visited(self, epoch: int) -> list[int]:
@@ -253,6 +256,7 @@ class ImageData(LightningDataModule):
             config.seed,
             self.settings.partitions,
             self.settings.partition_order,
+            shuffled=not config.trainer.overfit_batches,
         )
         if self.settings.partitions > len(self.train_set):
             raise ValueError(

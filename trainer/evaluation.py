@@ -69,6 +69,16 @@ def evaluate(
     return values
 
 
+def validate(state: RunState) -> None:
+    """Validate, and log what comes of it."""
+    limit = state.config.trainer.val_limit
+    state.report(evaluate(state, "val", limit))
+    state.validated_at = state.step
+    for name, weights in state.contract.others_judged(state.task):
+        values = evaluate(state, "val", limit, weights)
+        state.report({f"{metric}_{name}": value for metric, value in values.items()})
+
+
 @contextmanager
 def _evaluating(
     state: RunState, split: Literal["val", "test"], weights: AbstractContextManager[Any] | None
@@ -77,6 +87,8 @@ def _evaluating(
     training_log = state.log
     state.log = MetricLog(split, steps_by_default=False, owner=state.task, outer=training_log)
     seen, stage = view_of(state), "validating" if split == "val" else "testing"
+    if seen.sanity_checking:
+        stage = "sanity_checking"  # Lightning's Trainer is not validating then
     # Module by module: a task may keep its frozen layers in evaluation mode while it trains.
     modes = [(module, module.training) for module in state.module.modules()]
     was_training, seen.training = seen.training, False
@@ -89,7 +101,8 @@ def _evaluating(
         for module, training in modes:
             module.training = training
         seen.training = was_training
-        setattr(seen, stage, False)
+        if stage != "sanity_checking":
+            setattr(seen, stage, False)
         state.log = training_log
 
 

@@ -18,7 +18,7 @@ from lightning.fabric import Fabric
 from lightning.fabric.utilities.data import _update_dataloader, has_iterable_dataset
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule
-from torch.utils.data import DataLoader, DistributedSampler, Sampler
+from torch.utils.data import DataLoader, DistributedSampler, Sampler, SequentialSampler
 from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
 
 from .config import Config
@@ -93,7 +93,7 @@ class LoaderData:
             self._evaluation["test"] = self._loader("test_dataloader")
         if self._train is None:
             raise ValueError(f"{name} has no train_dataloader")
-        if _length(self._train) is None and not isinstance(self.config.trainer.limit_train_batches, int):
+        if _length(self._train) is None and not isinstance(self.config.trainer.train_limit, int):
             raise ValueError(f"{name}.train_dataloader has no length: trainer.limit_train_batches=N says it")
 
     def _build(self) -> LightningDataModule:
@@ -134,6 +134,8 @@ class LoaderData:
             if loader.pin_memory and self.fabric.device.type != "cuda" and torch.cuda.is_available():
                 loader.pin_memory = False
                 log.info("%s: pin_memory is off, topology.device.kind=cpu computes where it reads", where)
+            if self.config.trainer.overfit_batches and name != "test_dataloader" and not has_iterable_dataset(loader):
+                loader = _in_order(loader)
         if loader is None or self.fabric.world_size == 1:
             return loader
         if not isinstance(loader, DataLoader) or has_iterable_dataset(loader):
@@ -159,7 +161,7 @@ class LoaderData:
     def steps_per_epoch(self) -> int:
         batches = _length(self._train)
         if batches is None:
-            limit = self.config.trainer.limit_train_batches
+            limit = self.config.trainer.train_limit
             assert isinstance(limit, int)
             return limit
         return -(-batches // self.accumulate)
@@ -229,7 +231,7 @@ class LoaderData:
             ValueError: a fraction is wanted of what has no length.
         """
         length = self._most_batches(self._evaluation[split])
-        limit = getattr(self.config.trainer, f"limit_{split}_batches")
+        limit = self.config.trainer.val_limit if split == "val" else self.config.trainer.limit_test_batches
         if length is None and isinstance(limit, float) and limit < 1.0:
             raise ValueError(f"trainer.limit_{split}_batches={limit}: {split}_dataloader has no length, give a number")
         return sys.maxsize if length is None else length
@@ -275,6 +277,13 @@ class LoaderData:
             if batch is _END:
                 return
             yield batch
+
+
+def _in_order(loader: Any) -> Any:
+    """The loader without shuffling, for trainer.overfit_batches."""
+    if isinstance(loader.sampler, SequentialSampler):
+        return loader
+    return _update_dataloader(loader, SequentialSampler(loader.dataset))
 
 
 class Share(Sampler[int]):

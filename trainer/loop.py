@@ -11,16 +11,18 @@ from torch import Tensor
 from . import checkpoint
 from .data import BadSamples, Part
 from .errors import NotLogged
-from .evaluation import evaluate, run_step, untouched_metrics, view_of
+from .evaluation import run_step, untouched_metrics, validate, view_of
 from .lightning_module import ScheduleEntry, batch_transfer, positional
 from .log import log
 from .metric_log import Alone
 from .part_draws import PartDraws, run_watched
 from .progress_file import ProgressFile
 from .pulse import BACKWARD, CALLBACKS, DATA, FORWARD, MEETING, UPDATE, pulse
+from .sanity_check import sanity_check
 from .state import RunState
 from .strategies.turns_protocol import Turns
 from .sync_batchnorm import statistics_kept
+from .validation_schedule import ValidationSchedule
 
 
 class Stopped(Exception):
@@ -32,7 +34,7 @@ class Left(Exception):
 
 
 def fit(state: RunState) -> None:
-    """Train until the config's end, a callback's wish, or a signal.
+    """Train until the config's end, a callback's wish, the end of trainer.max_time, or a signal.
 
     Raises:
         Stopped: on a signal; the checkpoint of this step is written.
@@ -45,18 +47,29 @@ def fit(state: RunState) -> None:
     view_of(state).training = True
     state.hooks("on_fit_start")
     state.call("on_fit_start")
+    sanity_check(state)
     state.hooks("on_train_start")
+    _begin_time(state)
     progress = ProgressFile(state)
-    while not _finished(state):
-        if state.step == state.leaves_at:
-            raise Left
-        Epoch(state, progress).train()
+    with torch.autograd.set_detect_anomaly(state.config.trainer.detect_anomaly):
+        while not _finished(state):
+            if state.step == state.leaves_at:
+                raise Left
+            Epoch(state, progress).train()
     pulse.at(MEETING, state.step)
     state.contract.settle(state.task)
     pulse.at(CALLBACKS, state.step)
     state.hooks("on_train_end")
     state.hooks("on_fit_end")
     view_of(state).training = False
+
+
+def _begin_time(state: RunState) -> None:
+    """Count the time of this session; a run that is resumed may have none left."""
+    limit = state.time_limit
+    limit.begin()
+    if limit.seconds is not None and state.fabric.broadcast(limit.over):
+        state.stop_reason = limit.reason
 
 
 def _finished(state: RunState) -> bool:
@@ -94,9 +107,14 @@ class Epoch:
         self.logged_at = state.step
         self.steps = state.steps_per_epoch
         self.last_step = state.total_steps
+        self.validation = ValidationSchedule.of(self.trainer, self.steps)
 
     def train(self) -> None:
         state = self.state
+        if self.turns is None:
+            self._stop_if_asked()  # before an epoch is announced of which nothing would be trained
+            if state.stop_reason is not None:
+                return
         state.log.in_step = state.in_epoch = True
         state.log.ended = False
         if state.step_in_epoch == 0:
@@ -106,7 +124,8 @@ class Epoch:
         try:
             while self._stretch():
                 pass
-            self._end()
+            if state.step_in_epoch > 0 or state.stop_reason is None:
+                self._end()
         except ValueError as error:
             self._save_before_failing(error)
             raise
@@ -122,10 +141,15 @@ class Epoch:
         parts = iter(state.data.train_parts(state.epoch, state.step_in_epoch, end))
         while state.step_in_epoch < min(end, self.steps) and state.step < self.last_step:
             self._stop_if_asked()
+            if state.stop_reason is not None:
+                break
             if not self._step(parts):
                 self.data_ended = True
                 break
-        if state.step == state.leaves_at and state.step_in_epoch < self.steps and state.step < self.last_step:
+            if self._due_inside():
+                self._validate_inside()
+        going_on = state.step_in_epoch < self.steps and state.step < self.last_step and state.stop_reason is None
+        if state.step == state.leaves_at and going_on:
             self._refuse_not_finite()
             raise Left
         return False
@@ -134,7 +158,9 @@ class Epoch:
         """Train on what this worker's tickets name, until the counter calls a meeting, of all at the same step."""
         state = self.state
         first = state.step_in_epoch
-        end = min(self.steps, first + self.last_step - state.step)
+        validated = state.validated_at == state.step or not state.data.has("val")
+        until_validation = self.validation.steps_to_next(state.epoch, first, state.step, validated)
+        end = first + min(until_validation, self.last_step - state.step)
         pulse.at(MEETING, state.step)
         turns.begin(state.epoch, first, end, state.step)
         epoch_began = state.step - first
@@ -151,12 +177,15 @@ class Epoch:
         self._advance_to(epoch_began + turns.round())
         state.samples = samples + state.data.samples_of(state.epoch, first, state.step_in_epoch)
         if meeting == "stop":
-            state.stop_request.signal = state.stop_request.told()
-            self._save()
-            raise Stopped
+            self._stop()
+            return False
         if meeting == "save":
             self._save()
-        return meeting == "save"
+        elif state.step_in_epoch >= self.steps or state.step >= self.last_step:
+            return False
+        elif self._due_inside():
+            self._validate_inside()
+        return state.stop_reason is None
 
     def _train_tickets(self, turns: Turns) -> None:
         """As long as there are any for this worker."""
@@ -164,7 +193,7 @@ class Epoch:
         parts = state.data.ticket_parts(state.epoch, turns.numbers(), turns.reads_ahead)
         while self._step(parts):
             turns.trained()
-            if state.stop_request.signal is not None:
+            if state.stop_request.signal is not None or state.time_limit.over:
                 turns.ask("stop")
             elif state.save_wanted:
                 turns.ask("save")
@@ -361,7 +390,30 @@ class Epoch:
             and state.save_wanted
             and state.step_in_epoch < self.steps
             and state.step < self.last_step
+            and not self._due_inside()
         ):
+            self._save()
+
+    def _due_inside(self) -> bool:
+        """Whether the present step is validated though the epoch goes on."""
+        state = self.state
+        return (
+            self.validation.due_inside(state.epoch, state.step_in_epoch, state.step)
+            and state.step < self.last_step
+            and state.validated_at != state.step
+            and state.data.has("val")
+        )
+
+    def _validate_inside(self) -> None:
+        """Validation between two steps. What is saved at this step is saved after it, so that a resumption goes on."""
+        state = self.state
+        if self.turns is not None:
+            self._log(meeting=True)
+        pulse.at(MEETING, state.step)
+        validate(state)
+        pulse.at(CALLBACKS, state.step)
+        state.call("on_validation_end")
+        if state.save_wanted:
             self._save()
 
     def _log(self, meeting: bool = False) -> None:
@@ -407,10 +459,22 @@ class Epoch:
 
     def _stop_if_asked(self) -> None:
         state = self.state
-        if not state.stop_request.due(state.step, state.contract.lead()):
-            return
+        if state.stop_request.due(state.step, state.contract.lead(), state.time_limit.over):
+            self._stop()
+
+    def _stop(self) -> None:
+        """End at this step, which all workers have come to: saved as it is, so that a resumption goes on from it.
+
+        Raises:
+            Stopped: on a signal. The end of trainer.max_time ends the training as an early stop does.
+        """
+        state = self.state
+        limited = state.time_limit.seconds is not None
+        signal = state.stop_request.agreed() if limited else state.stop_request.told()
         self._save()
-        raise Stopped
+        if signal is not None:
+            raise Stopped
+        state.stop_reason = state.time_limit.reason
 
     def _save_before_failing(self, error: ValueError) -> None:
         """Between two steps nothing is half done: one worker alone can still save what it has."""
@@ -424,13 +488,11 @@ class Epoch:
         if self.turns is not None or self.first_loss_step <= state.step:
             self._log(meeting=True)
         complete = self.data_ended or state.step_in_epoch >= self.steps
-        due = (state.epoch + 1) % self.trainer.check_val_every_n_epoch == 0 or state.step >= self.last_step
-        if due and state.data.has("val"):
-            state.report(evaluate(state, "val", self.trainer.limit_val_batches))
-            state.validated_at = state.step
-            for name, weights in state.contract.others_judged(state.task):
-                values = evaluate(state, "val", self.trainer.limit_val_batches, weights)
-                state.report({f"{metric}_{name}": value for metric, value in values.items()})
+        seen_by_callbacks = state.validated_at == state.step  # validated inside the epoch, which then was to end
+        ends = state.step >= self.last_step or (state.stop_reason is not None and not complete)
+        due = ends or self.validation.due_at_end(state.epoch, state.step_in_epoch, state.step)
+        if due and state.data.has("val") and not seen_by_callbacks:
+            validate(state)
         pulse.at(MEETING, state.step)
         state.data.share_bad_samples(state.fabric)
         pulse.at(CALLBACKS, state.step)
@@ -441,12 +503,12 @@ class Epoch:
         pulse.at(CALLBACKS, state.step)
         state.log.entries.clear()
         for entry in state.schedules:
-            if entry.interval == "epoch" and (state.epoch + 1) % entry.frequency == 0:
+            if complete and entry.interval == "epoch" and (state.epoch + 1) % entry.frequency == 0:
                 _advance(state, entry)
         if complete:
             state.epoch += 1
             state.step_in_epoch = 0
-        if state.validated_at == state.step:
+        if state.validated_at == state.step and not seen_by_callbacks:
             state.call("on_validation_end")
         state.call("on_epoch_end")
         if state.save_wanted:

@@ -30,6 +30,9 @@ RESUMABLE = (
     "trainer.limit_test_batches",
     "trainer.log_every_n_steps",
     "trainer.check_val_every_n_epoch",
+    "trainer.val_check_interval",
+    "trainer.max_time",
+    "trainer.detect_anomaly",
     "trainer.enable_progress_bar",
     "trainer.hang_timeout",
 )
@@ -99,7 +102,8 @@ def change(run: FrozenRun, changes: Changes) -> None:
             node = node.get(parent)
             if not isinstance(node, dict):
                 raise refuse(".".join(parents[:depth]), "holds no keys in this run")
-        if last not in node and not key.startswith("strategy."):
+        # a run that was frozen before there was a key does not have it
+        if last not in node and not key.startswith("strategy.") and key not in RESUMABLE:
             raise ConfigError(unknown_key(key, value, run.values)).located(run.origin.where)
         node[last] = deepcopy(value)
     before = _device_kind(run.values)

@@ -72,15 +72,27 @@ class StopRequest:
         end = time.monotonic() + _ON_ITS_WAY_S
         while self.signal is None and time.monotonic() < end:
             time.sleep(0.01)
-        return self.signal or signal.SIGTERM
+        self.signal = self.signal or signal.SIGTERM
+        return self.signal
 
-    def due(self, step: int, lead: int = 1) -> bool:
+    def agreed(self) -> signal.Signals | None:
+        """The signal that one of the workers has got; None: the training's time is up. All workers must call it."""
+        import torch.distributed as dist
+
+        if dist.is_initialized() and dist.get_world_size() > 1:
+            every: list[signal.Signals | None] = [None] * dist.get_world_size()
+            dist.all_gather_object(every, self.signal)
+            self.signal = next((got for got in every if got is not None), None)
+        return self.signal
+
+    def due(self, step: int, lead: int = 1, over: bool = False) -> bool:
         """Whether to stop before the next step. Costs nothing until a signal has come.
 
         Args:
             lead: steps by which one worker can be ahead of another.
+            over: the training's time is up on this worker, as it is, at about the same time, on the others.
         """
-        if self.signal is None:
+        if self.signal is None and not over:
             return False
         # not above: the agent takes signals over before anything slow is imported
         import torch.distributed as dist

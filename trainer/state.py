@@ -18,6 +18,7 @@ from .sessions import Record, Session
 from .signals import StopRequest
 from .strategies.contract import Contract
 from .sync_batchnorm import Padding
+from .time_limit import TimeLimit
 from .timing import StepTimes
 
 
@@ -67,6 +68,8 @@ class RunState:
     leaves_at: int | None = None
     """The step after which a model of a pipeline goes on at another worker, in this epoch or at its end."""
     stop_reason: str | None = None
+    """Why the training ends early; the same on all workers."""
+    time_limit: TimeLimit = field(default_factory=TimeLimit)
     save_wanted: bool = False
     """Set by a callback; the loop saves when every callback has had its turn at this step."""
     copies_wanted: list[Path] = field(default_factory=list)
@@ -87,7 +90,7 @@ class RunState:
     @property
     def steps_per_epoch(self) -> int:
         """Optimizer steps of one epoch, limits applied."""
-        return limited(self.config.trainer.limit_train_batches, self.data.steps_per_epoch, self.config)
+        return limited(self.config.trainer.train_limit, self.data.steps_per_epoch, self.config)
 
     @property
     def total_steps(self) -> int:

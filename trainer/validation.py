@@ -12,6 +12,12 @@ from .errors import ConfigError, Problem, listed, nearest, spelled
 from .known_names import CHOICES, Known, known_precision
 from .known_names import known as known_word
 
+NOT_OFFERED = {
+    "trainer.profiler": "Lightning's profilers are not offered: every run counts the time of data, compute and "
+    "communication in its steps, time/* in TensorBoard and step_time in summary.json",
+}
+"""Keys of Lightning's Trainer that have no counterpart, and what there is instead."""
+
 NO_IMPORT_PATH = "must be an import path, such as package.module.Class"
 
 KINDS = {
@@ -43,6 +49,8 @@ def validated(values: Mapping[str, Any]) -> Config:
 
 def unknown_key(key: str, value: Any = ..., known: Mapping[str, Any] | None = None) -> Problem:
     """What to say of a key that nothing reads. `known`: composed values, which hold keys that the schema does not."""
+    if key in NOT_OFFERED:
+        return Problem(key, NOT_OFFERED[key], value, "leave it out")
     every = sorted(k for k in {*schema_keys(), *dotted(known or {})} if not f"{k}.".startswith(f"{key}."))
     parent, _, name = key.rpartition(".")
     siblings = [other.rpartition(".")[2] for other in every if other.rpartition(".")[0] == parent]

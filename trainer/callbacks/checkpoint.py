@@ -80,6 +80,12 @@ class Checkpoint:
             state.save_wanted = True
         self._seen = max(self._seen, state.step)
 
+    def on_validation_end(self, state: RunState) -> None:
+        """Inside an epoch, whose end ranks by itself: what is among the best now needs a file."""
+        if state.step_in_epoch:
+            self._rank(state)
+            state.save_wanted = state.save_wanted or any(step == state.step for _, step in self.best)
+
     def on_epoch_end(self, state: RunState) -> None:
         last = state.step >= state.total_steps or state.stop_reason is not None
         if state.epoch % self.every_n_epochs == 0 or last:

@@ -85,6 +85,10 @@ class Plan:
         if self._settings["early_stopping"] != "none" and every != 1:
             text = "leaves epochs without the value that hydra.launcher.early_stopping compares"
             yield Problem("trainer.check_val_every_n_epoch", text, every, "trainer.check_val_every_n_epoch=1")
+        interval = composed.trainer.val_check_interval
+        if self._settings["early_stopping"] != "none" and interval is not None:
+            text = "may leave an epoch's end without the value that hydra.launcher.early_stopping compares"
+            yield Problem("trainer.val_check_interval", text, interval, "trainer.val_check_interval=null")
 
     def _own_values(self, composed: DictConfig) -> dict[str, Any]:
         """The plain values of the run that the workers of the pipeline obey, but for its trials.
@@ -152,6 +156,13 @@ def _compared(values: dict[str, Any]) -> dict[str, str]:
     return {"metric": by.name, "mode": by.mode}
 
 
+_NOT_HOPPING = (
+    ("max_time", None, "is the time of one training, and a model of a pipeline waits for workers in between"),
+    ("overfit_batches", 0.0, "trains on the first batches alone, and a model of a pipeline visits every partition"),
+)
+"""Keys of the trainer, what they must be in a pipeline, and why."""
+
+
 def _unfit(composed: DictConfig) -> Iterator[Problem]:
     target = composed.strategy.get("_target_")
     if target != _ALONE:
@@ -160,6 +171,10 @@ def _unfit(composed: DictConfig) -> Iterator[Problem]:
     if composed.dataset.partition_order is not None:
         text = "is decided by hydra.launcher.scheduler"
         yield Problem("dataset.partition_order", text, composed.dataset.partition_order, "dataset.partition_order=null")
+    for key, none, text in _NOT_HOPPING:
+        value = composed.trainer[key]
+        if value != none:
+            yield Problem(f"trainer.{key}", text, value, f"trainer.{key}={'null' if none is None else none}")
     if composed.trainer.fast_dev_run:
         remedy = "trainer.max_epochs=1, or hydra/launcher=basic"
         yield Problem("trainer.fast_dev_run", "makes one step, and nothing of it would hop", True, remedy)

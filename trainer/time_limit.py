@@ -1,0 +1,56 @@
+"""The time that a training may take: trainer.max_time."""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from time import monotonic
+
+_TEXT = re.compile(r"(\d+):(\d\d):(\d\d):(\d\d)")
+_UNITS = ("weeks", "days", "hours", "minutes", "seconds")
+
+
+def seconds_of(max_time: str | Mapping[str, int | float]) -> float:
+    """Seconds of a duration as Lightning's Trainer takes it: DD:HH:MM:SS, or the arguments of datetime.timedelta.
+
+    Raises:
+        ValueError: it is neither, or negative.
+    """
+    if isinstance(max_time, str):
+        match = _TEXT.fullmatch(max_time.strip())
+        if match is None:
+            raise ValueError("must be DD:HH:MM:SS (days, hours, minutes, seconds)")
+        days, hours, minutes, seconds = map(int, match.groups())
+        return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds).total_seconds()
+    if not max_time or set(max_time) - set(_UNITS) or any(amount < 0 for amount in max_time.values()):
+        raise ValueError(f"must hold some of {', '.join(_UNITS)}, none of them negative")
+    return timedelta(**max_time).total_seconds()
+
+
+class TimeLimit:
+    """How long a training has run, over its resumes, and how long it may.
+
+    Args:
+        max_time: as in trainer.max_time; None: without a limit.
+    """
+
+    def __init__(self, max_time: str | Mapping[str, int | float] | None = None):
+        self.seconds = None if max_time is None else seconds_of(max_time)
+        self.before = 0.0
+        """Seconds that earlier sessions of the run have trained."""
+        self._began: float | None = None
+
+    def begin(self) -> None:
+        """The training begins, or goes on."""
+        self._began = monotonic()
+
+    def elapsed(self) -> float:
+        """Seconds of training, validation included."""
+        return self.before + (0.0 if self._began is None else monotonic() - self._began)
+
+    @property
+    def over(self) -> bool:
+        return self.seconds is not None and self.elapsed() >= self.seconds
+
+    @property
+    def reason(self) -> str:
+        return f"trainer.max_time is over: {timedelta(seconds=self.seconds or 0.0)} of training"
