@@ -22,7 +22,10 @@ from leyden.trainer.assemble import make_data, make_fabric
 from leyden.trainer.config import Config, load
 from leyden.trainer.loader_data import LoaderData
 from leyden.trainer.log import log
+from leyden.trainer.pipeline.worker import Worker
+from leyden.trainer.rerun import change, opened, read_changes, written_changes
 from leyden.trainer.strategies.contract import Contract
+from leyden.trainer.sweep_resume import _divided
 
 GPUs = Callable[[int], None]
 WORKER = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "LEYDEN_WORKER")
@@ -165,6 +168,23 @@ def test_a_run_that_was_frozen_with_auto_is_resumed_with_what_is_here(
     assert kind_in(run_dir) == "auto"
     assert load(run_dir).topology.device.kind == "cpu"
     assert summary(run_dir)["steps"] == 1
+
+
+def test_a_pipeline_goes_on_on_another_kind_with_its_trials(freeze: Freeze, monkeypatch: pytest.MonkeyPatch) -> None:
+    present(monkeypatch, 0)
+    trial = freeze("trial", *TINY, "topology.device.kind=cuda")
+    for words in (["topology=cpu"], ["topology.device.kind=cpu"], ["topology.device.kind=auto"]):
+        shared, own = _divided(read_changes([*words, "trainer.max_epochs=3"]))
+        assert "trainer.max_epochs" not in shared.dotted
+        run = opened(str(trial))
+        change(run, own)
+        assert run.judged().topology.device.kind == "cpu"
+        with written_changes(run, own):
+            assert load(trial).topology.device.kind == "cpu"
+        (trial / "resume.yaml").unlink()
+    worker = object.__new__(Worker)  # its trials' files may say another kind still
+    worker.device, worker.folders, worker.configs = load(freeze("cpu", "topology=cpu")).topology.device, [trial], {}
+    assert worker._config(0).topology.device.kind == "cpu"
 
 
 @pytest.mark.parametrize("partition", ["gpu", "cpu", "null"])

@@ -1,6 +1,7 @@
 """Random draws outside nn.Dropout: by the sample where we know how, else reproducible and named in the log."""
 
 import itertools
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 import torch
 from drawing_examples import Attends, DropPath
 from lightning_examples import Noisy, points
-from runs import POINTS, TINY, Freeze, cut_back, distance, rows, task, weights
+from runs import POINTS, TINY, Freeze, Processes, cut_back, distance, rows, task, weights
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -322,9 +323,8 @@ def test_modules_that_draw_by_themselves_are_named_once_the_innermost(freeze: Fr
     [
         ([*TINY, "model.dropout=0.2"], None),
         ([*POINTS, task("DropsOut")], "DropsOut.training_step"),
-        ([*DRAWS, "trainer.compile=true", "trainer.max_steps=1"], "Classification.training_step"),
     ],
-    ids=["keyed dropout", "functional dropout", "compiled"],
+    ids=["keyed dropout", "functional dropout"],
 )
 def test_nothing_is_said_of_what_draws_by_the_sample(options: list[str], names: str | None, freeze: Freeze) -> None:
     run_dir = freeze("run", *options)
@@ -332,6 +332,15 @@ def test_nothing_is_said_of_what_draws_by_the_sample(options: list[str], names: 
     found = said(run_dir)
     assert [line.partition(" depend")[0] for line in found] == ([] if names is None else [names])
     assert rows(run_dir)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler")
+def test_a_compiled_model_is_not_looked_into(freeze: Freeze, processes: Processes) -> None:
+    run_dir = freeze("run", *DRAWS, "+model.sources=[torch]", "trainer.compile=true", "trainer.max_steps=2")
+    code, output = processes.run(run_dir)
+    assert code == 0, output
+    assert [line.partition(" depend")[0] for line in said(run_dir)] == ["Classification.training_step"]
 
 
 def test_watching_leaves_no_hook_behind(freeze: Freeze) -> None:
