@@ -173,7 +173,7 @@ def _print_node_command(config: Any, named: Path, flag: str = "") -> int:
 
 
 def _announce(run: "Run", overrides: list[str], folder: Path) -> None:
-    from .leftover_keys import said
+    from .leftover_keys import notices
     from .origin import shown
 
     chosen = run.composed.hydra.runtime.choices
@@ -181,7 +181,7 @@ def _announce(run: "Run", overrides: list[str], folder: Path) -> None:
     print("  ".join(f"{group}={chosen.get(group) or 'null'}" for group in words))
     if overrides:
         print(f"overridden: {' '.join(overrides)}")
-    for line in said(run.dropped):
+    for line in notices(run.dropped):
         print(line)
     print(f"run folder: {shown(folder)}", flush=True)
 
