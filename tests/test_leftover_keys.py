@@ -12,6 +12,7 @@ import yaml
 from leyden.trainer import cli
 from leyden.trainer.compose import Composer
 from leyden.trainer.errors import ConfigError
+from leyden.trainer.sweep import Sweep
 
 MINE = """
 import torch
@@ -189,3 +190,18 @@ def test_the_mistake_of_one_trial_is_found_before_the_sweep(here: Path, capsys: 
     assert cli.main(words) == 2
     assert "in trial 0 (task._target_=mine.Mine" in capsys.readouterr().err
     assert not (here / "outputs").exists()
+
+
+def test_the_workers_of_a_pipeline_build_the_dataset_without_the_dropped_keys(here: Path) -> None:
+    words = [
+        "hydra/launcher=pipeline",
+        "topology.devices_per_node=2",
+        "dataset=synthetic",
+        "dataset._target_=mine.Data",
+    ]
+    sweep = Sweep(Composer(), words)
+    assert sweep.judge([[*words, "seed=1"], [*words, "seed=2"]], 0) == {}
+    assert sweep.plan is not None
+    dataset = sweep.plan.values([], here)["dataset"]
+    assert dataset["_target_"] == "mine.Data"
+    assert not {"samples", "classes", "image_shape"} & set(dataset)

@@ -105,8 +105,8 @@ def test_what_is_not_offered_is_found_in_the_source_before_the_start(
     file = Path(trainer_view_examples.__file__)
     line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "self.print(self.trainer.fit_l" in text)
     assert cli.main([*COMMAND, asking(name)]) == 2
-    told = " ".join(capsys.readouterr().err.split())
-    assert f"{name} reads self.trainer.fit_loop ({file}:{line}), which Leyden's trainer does not offer" in told
+    printed = " ".join(capsys.readouterr().err.split())
+    assert f"{name} reads self.trainer.fit_loop ({file}:{line}), which Leyden's trainer does not offer" in printed
     assert not list(here.iterdir())
 
 
@@ -121,5 +121,5 @@ def test_what_no_source_shows_ends_the_run_with_module_attribute_and_line(
     assert cli.main([*COMMAND, asking("AsksInASideDoor")]) == 1
     file = Path(trainer_view_examples.__file__)
     line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "return trainer.fit_loop" in text)
-    told = f"AsksInASideDoor reads trainer.fit_loop ({file}:{line}), which Leyden's trainer does not offer"
-    assert told in capfd.readouterr().err
+    printed = f"AsksInASideDoor reads trainer.fit_loop ({file}:{line}), which Leyden's trainer does not offer"
+    assert printed in capfd.readouterr().err

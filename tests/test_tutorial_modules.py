@@ -28,7 +28,8 @@ ALMOST = 1e-14
 class Recorder(Logger):
     """Keeps what Lightning's Trainer logs, by name."""
 
-    name = version = "recorder"
+    name = property(lambda self: "recorder")
+    version = property(lambda self: 0)
 
     def __init__(self) -> None:
         super().__init__()

@@ -97,7 +97,7 @@ class AsksCarefully(Plain):
         if hasattr(self.trainer, "fit_loop"):
             SEEN.append(self.trainer.fit_loop)
         try:
-            SEEN.append(self.trainer.tuner)
+            SEEN.append(self.trainer.tuner)  # pyright: ignore
         except AttributeError:
             SEEN.append("no tuner")
         trainer: Any = self.trainer

@@ -269,7 +269,8 @@ def _trainer_uses(config: Config) -> Iterator[Problem]:
                 close = nearest(use.name, offered())
                 text = f"{cls.__name__} reads self.trainer.{use.name} ({use.file}:{use.line}), which Leyden's trainer "
                 text += "does not offer" + (f"; it has {close}" if close else "")
-                yield Problem(f"{key}._target_", text, node.target)
+                remedy = f'getattr(self.trainer, "{use.name}", None), where the module can do without'
+                yield Problem(f"{key}._target_", text, node.target, remedy)
 
 
 def _monitor(config: Config) -> Iterator[Problem]:

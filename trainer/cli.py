@@ -208,14 +208,14 @@ def _print_node_command(config: Any, named: Path, flag: str = "") -> int:
 
 def _announce(run: "Run", overrides: list[str]) -> None:
     from .checks import doubtful
-    from .leftover_keys import said
+    from .leftover_keys import notices
 
     chosen = run.composed.hydra.runtime.choices
     words = ["dataset", "model", "strategy", "topology", *(["experiment"] if chosen.get("experiment") else [])]
     print("  ".join(f"{group}={chosen.get(group) or 'null'}" for group in words))
     if overrides:
         print(f"overridden: {' '.join(overrides)}")
-    for line in said(run.dropped):
+    for line in notices(run.dropped):
         print(line)
     if run.config.launcher == "node" and run.composed.topology.device.kind == "auto":
         print(f"topology.device.kind: {run.config.topology.device.kind} on every host, as on this one")

@@ -43,7 +43,7 @@ def leftovers(found: Sequence[Leftover], origin: Origin) -> list[Leftover]:
     return [each for each in found if origin.shipped(each.key) and not origin.shipped(f"{each.node}._target_")]
 
 
-def said(dropped: Sequence[Leftover]) -> Iterator[str]:
+def notices(dropped: Sequence[Leftover]) -> Iterator[str]:
     """One line for each class."""
     for node in dict.fromkeys(each.node for each in dropped):
         names = [each.name for each in dropped if each.node == node]

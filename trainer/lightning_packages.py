@@ -22,12 +22,12 @@ def lightning_base(cls: type, name: str) -> type | None:
     return next((base for base in cls.__mro__ if base.__name__ == name and of_lightning(base)), None)
 
 
-def is_module_class(cls: Any) -> bool:
+def is_module_class(cls: Any) -> TypeGuard[type]:
     """Whether a class is a LightningModule of either package."""
     return isinstance(cls, type) and lightning_base(cls, "LightningModule") is not None
 
 
-def is_data_module_class(cls: Any) -> bool:
+def is_data_module_class(cls: Any) -> TypeGuard[type]:
     """Whether a class is a LightningDataModule of either package."""
     return isinstance(cls, type) and lightning_base(cls, "LightningDataModule") is not None
 

@@ -24,7 +24,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from .compose import Composer, Run, frozen, parsed_overrides, set_output_dir
 from .config import Config, load
 from .errors import ConfigError, refuse
-from .leftover_keys import drop_from_composition, said
+from .leftover_keys import drop_from_composition, notices
 from .origin import shown
 from .pipeline.membership import pipeline_of
 from .pipeline.plan import Plan, is_pipeline
@@ -117,7 +117,7 @@ class Sweep:
         self._unfrozen: dict[str, Run] = {}
         """By the folder below the sweep's."""
         self._dropped: dict[int, list[str]] = {}
-        self._said: set[str] = set()
+        self._printed: set[str] = set()
         self._until_end = ExitStack()
         self._sweeper: Any = None
         self.plan = Plan(composer, self._master.hydra.launcher) if is_pipeline(self._master) else None
@@ -285,10 +285,10 @@ class Sweep:
     def freeze_trials(self) -> None:
         """Write down every trial that is known, so that those which never begin can be resumed, too."""
         assert self.folder is not None
-        for line in (line for run in self._unfrozen.values() for line in said(run.dropped)):
-            if line not in self._said:
+        for line in (line for run in self._unfrozen.values() for line in notices(run.dropped)):
+            if line not in self._printed:
                 print(line)
-            self._said.add(line)
+            self._printed.add(line)
         for subfolder, run in self._unfrozen.items():
             folder = self.folder / subfolder
             folder.mkdir(parents=True, exist_ok=True)
