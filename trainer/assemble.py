@@ -15,6 +15,7 @@ from lightning.pytorch import LightningModule
 from torch import nn
 from torch.optim import Optimizer
 
+from .callbacks.lightning import observe
 from .config import Config
 from .data import ImageData, Splits
 from .dropout import keyed
@@ -87,6 +88,9 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     state.hooks = Hooks(*[m for m in (task, getattr(data, "module", None)) if m is not None])
     state.callbacks = {name: build(node) for name, node in config.callbacks.items() if node is not None}
     attach(task, state)
+    observe(state)
+    for setup in state.hooks.observed("setup"):
+        setup("fit")
     task.setup("fit")
     task.configure_model()
     if config.trainer.sync_batchnorm and fabric.world_size > 1:

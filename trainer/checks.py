@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from .callbacks.lightning_refusals import is_lightning_callback, needs_a_logger, refusal
 from .config import Config, Target
 from .environment import not_on_this_machine, settings
 from .errors import Problem, raise_all
@@ -38,7 +39,7 @@ def check_classes(config: Config) -> None:
         ConfigError: with every mistake found.
     """
     raise_all(signature_problems(config))
-    with_classes: list[Check] = [_dataset_class, _task_and_model, _monitor, _strategy_refuses]
+    with_classes: list[Check] = [_dataset_class, _task_and_model, _monitor, _strategy_refuses, _callbacks]
     raise_all(problem for rule in with_classes for problem in rule(config))
 
 
@@ -219,3 +220,17 @@ def _strategy_refuses(config: Config) -> Iterator[Problem]:
     refuses = getattr(_class("strategy", config.strategy), "refuses", None)
     for found in refuses(config) if refuses else []:
         yield found if isinstance(found, Problem) else Problem("strategy", found, config.strategy.target)
+
+
+def _callbacks(config: Config) -> Iterator[Problem]:
+    """Lightning's callbacks that the loop cannot call."""
+    for name, node in config.callbacks.items():
+        cls = None if node is None else _class(f"callbacks.{name}", node)
+        if node is None or not is_lightning_callback(cls):
+            continue
+        refused = refusal(cls)
+        if refused is not None:
+            remedy = f"{refused.remedy}, without callbacks.{name}" if refused.remedy else "leave it out"
+            yield Problem(f"callbacks.{name}", refused.text, node.target, remedy)
+        elif needs_a_logger(cls) and not any(config.logger.values()):
+            yield Problem(f"callbacks.{name}", "needs a logger, and there is none", node.target, "logger=default")

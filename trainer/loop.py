@@ -92,6 +92,10 @@ class Epoch:
         self.no_sync = getattr(state.fabric.strategy, "_backward_sync_control", None) is not None
         self.ledger = state.contract.ledger
         self.begin_part = state.contract.part_hook()
+        self.zeroed = False
+        # Where a hook looks at the gradients they are zeroed as in Lightning, after the forward; else before it, which
+        # takes less memory. A strategy that is told of each part may compute gradients in the forward.
+        self.zeroes_late = bool(state.hooks.find("on_before_zero_grad")) and self.begin_part is None
         self.turns = state.contract.turns
         self.data_ended = False
         self.logged_at = state.step
@@ -195,8 +199,9 @@ class Epoch:
         waited, sent, between_nodes = self._counted()
         data = 0.0
         trained = 0
-        state.hooks("on_before_zero_grad", state.raw_optimizer)
-        state.raw_optimizer.zero_grad(set_to_none=True)
+        self.zeroed = False
+        if not self.zeroes_late:
+            self._zero_grad()
         while True:
             pulse.at(DATA, state.step)
             before, waited_before = perf_counter(), self._counted()[0]
@@ -225,6 +230,11 @@ class Epoch:
         self._count(trained)
         times.total += perf_counter() - computed
         return True
+
+    def _zero_grad(self) -> None:
+        self.zeroed = True
+        self.state.hooks("on_before_zero_grad", self.state.raw_optimizer)
+        self.state.raw_optimizer.zero_grad(set_to_none=True)
 
     def _counted(self) -> tuple[float, float, float]:
         """Seconds waited for the network, bytes sent, and what of them left the node, since the start."""
@@ -258,6 +268,8 @@ class Epoch:
         else:
             loss = self._loss(batch, index)
             self.losses.append(loss.detach())
+        if not self.zeroed:
+            self._zero_grad()
         scaled = loss if part.weight == 1.0 else loss * part.weight
         self.loss = scaled
         pulse.at(BACKWARD, state.step)
