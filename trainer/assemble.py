@@ -15,6 +15,7 @@ from lightning.pytorch import LightningModule
 from torch import nn
 from torch.optim import Optimizer
 
+from .callbacks.lightning import observe
 from .config import TASK_LOADERS, Config
 from .data import ImageData, Splits
 from .faults import at_fault, built
@@ -90,6 +91,9 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     state.hooks = Hooks(*[m for m in (task, getattr(data, "module", None)) if m is not None])
     state.callbacks = {n: built(f"callbacks.{n}", node) for n, node in config.callbacks.items() if node is not None}
     attach(task, state)
+    observe(state)
+    for setup in state.hooks.observed("setup"):
+        setup("fit")
     if isinstance(data, TaskLoaderData):
         pulse.at(PREPARATION, 0)
         data.open()

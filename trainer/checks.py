@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from .callbacks.lightning_refusals import is_lightning_callback, needs_a_logger, refusal
 from .config import TASK_LOADERS, Config, Target
 from .environment import not_on_this_machine, settings
 from .errors import Problem, listed, nearest, raise_all
@@ -45,7 +46,7 @@ def check_classes(config: Config) -> None:
     raise_all(signature_problems(config))
     with_classes: list[Check] = [
         _dataset_class, _task_and_model, _task_loaders, _trainer_uses, _monitor, _logged, _loggers, _strategy_refuses,
-        _callbacks_refuse,
+        _callbacks_refuse, _lightning_callbacks,
     ]  # fmt: skip
     raise_all(problem for rule in with_classes for problem in rule(config))
 
@@ -343,3 +344,17 @@ def _callbacks_refuse(config: Config) -> Iterator[Problem]:
         refuses = getattr(_class(f"callbacks.{name}", node), "refuses", None) if node is not None else None
         if refuses is not None:
             yield from refuses(config, f"callbacks.{name}", node)
+
+
+def _lightning_callbacks(config: Config) -> Iterator[Problem]:
+    """Lightning's callbacks that the loop cannot call."""
+    for name, node in config.callbacks.items():
+        cls = None if node is None else _class(f"callbacks.{name}", node)
+        if node is None or not is_lightning_callback(cls):
+            continue
+        refused = refusal(cls)
+        if refused is not None:
+            remedy = f"{refused.remedy}, without callbacks.{name}" if refused.remedy else "leave it out"
+            yield Problem(f"callbacks.{name}", refused.text, node.target, remedy)
+        elif needs_a_logger(cls) and not any(config.logger.values()):
+            yield Problem(f"callbacks.{name}", "needs a logger, and there is none", node.target, "logger=default")

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 _NOT_OFFERED = (
     "backward",
-    "configure_callbacks",
     "configure_gradient_clipping",
     "configure_sharded_model",
     "on_before_batch_transfer",
@@ -83,16 +82,23 @@ class Hooks:
 
     def __init__(self, *modules: LightningModule | LightningDataModule):
         self._modules = modules
+        self.observers: Any = None
+        """Lightning callbacks (callbacks.lightning.Observers), called before the modules."""
         self._found: dict[str, list[tuple[Callable[..., Any], int]]] = {}
 
     def find(self, hook: str) -> list[Callable[..., Any]]:
         return [method for method, _ in self._taking(hook)]
+
+    def observed(self, hook: str) -> list[Callable[..., Any]]:
+        """The methods of Lightning callbacks alone."""
+        return [] if self.observers is None else self.observers.methods(hook)
 
     def _taking(self, hook: str) -> list[tuple[Callable[..., Any], int]]:
         """The hook's methods, and how many arguments each takes."""
         found = self._found.get(hook)
         if found is None:
             methods = [getattr(m, hook) for m in self._modules if hasattr(m, hook) and overrides(m, hook)]
+            methods = [*self.observed(hook), *methods]
             found = self._found[hook] = [(method, positional(method)) for method in methods]
         return found
 
@@ -122,6 +128,7 @@ class ScheduleEntry:
     strict: bool = True
     """Whether a monitored metric that was not logged ends the run; else the scheduler waits."""
     name: str | None = None
+    """What LearningRateMonitor calls it."""
     reduce_on_plateau: bool = False
     """Whether the scheduler's step takes the monitored value."""
     counts_batches: bool = False

@@ -102,6 +102,10 @@ class Epoch:
         self.ledger = state.contract.ledger
         self.begin_part = state.contract.part_hook()
         self.draws = PartDraws(state)
+        self.zeroed = False
+        # Where a hook looks at the gradients they are zeroed as in Lightning, after the forward; else before it, which
+        # takes less memory. A strategy that is told of each part may compute gradients in the forward.
+        self.zeroes_late = bool(state.hooks.find("on_before_zero_grad")) and self.begin_part is None
         self.turns = state.contract.turns
         self.data_ended = False
         self.logged_at = state.step
@@ -206,9 +210,9 @@ class Epoch:
         data = 0.0
         trained = 0
         state.log.begin_step()
-        state.hooks("on_before_zero_grad", state.raw_optimizer)
-        state.raw_optimizer.zero_grad(set_to_none=True)
-        self.has_gradients = False
+        self.zeroed = self.has_gradients = False
+        if not self.zeroes_late:
+            self._zero_grad()
         while True:
             pulse.at(DATA, state.step)
             before, waited_before = perf_counter(), self._counted()[0]
@@ -237,6 +241,11 @@ class Epoch:
         self._count(trained)
         times.total += perf_counter() - computed
         return True
+
+    def _zero_grad(self) -> None:
+        self.zeroed = True
+        self.state.hooks("on_before_zero_grad", self.state.raw_optimizer)
+        self.state.raw_optimizer.zero_grad(set_to_none=True)
 
     def _counted(self) -> tuple[float, float, float]:
         """Seconds waited for the network, bytes sent, and what of them left the node, since the start."""
@@ -278,6 +287,8 @@ class Epoch:
 
     def _backward(self, loss: Tensor | None, part: Part) -> None:
         """Gradients of a loss; None where the task skips the batch."""
+        if not self.zeroed:
+            self._zero_grad()
         if loss is None:
             return
         state = self.state

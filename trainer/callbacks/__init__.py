@@ -2,4 +2,5 @@
 on_validation_end, on_checkpoint, on_exception, on_fit_end, evaluated (a context), state_dict and load_state_dict; each
 hook gets the RunState, on_train_batch the batch as well, on_evaluation_batch the split, the batch's index, what the
 task's step returned, and the batch. refuses(config, key, node), a static method, yields what cannot work, before
-anything starts."""
+anything starts.
+Those of Lightning are called as Lightning calls them (lightning.py), or refused (lightning_refusals.py)."""

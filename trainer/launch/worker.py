@@ -100,8 +100,9 @@ def _work(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, sto
         status = evaluate_only(state) if verb == "eval" else train(state)
         state.contract.leave()
         return status
-    except Exception:
+    except Exception as error:
         state.call("on_exception")
+        state.hooks("on_exception", error)
         raise
 
 

@@ -144,8 +144,9 @@ class Worker:
             trained = perf_counter()
             self.desk.say(say="begun", number=order.number, hop=order.arrival.seconds if order.arrival else 0.0)
             status = train(state, Whereto(order.epoch, order.partitions, order.stop_reason))
-        except Exception:
+        except Exception as error:
             state.call("on_exception")
+            state.hooks("on_exception", error)
             raise
         training = perf_counter() - trained
         label = self._packed(state, order, run_dir) if status == "left" else None
