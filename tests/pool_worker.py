@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import threading
 import traceback
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,11 @@ def main() -> None:
             TORCHELASTIC_RUN_ID="pool",
         )  # fmt: skip
         answer = {"status": "", "error": ""}
+        servers = Servers(run_dir) if rank == "0" else None
         try:
             answer["status"] = _work(load(run_dir), run_dir, order["verb"], None, StopRequest())
+            if servers is not None:
+                servers.join()
             if dist.is_initialized():
                 dist.barrier()
         except Exception:
@@ -43,6 +47,41 @@ def main() -> None:
         torch.use_deterministic_algorithms(False)
         torch.set_default_dtype(torch.float32)
         print(f"\n@{json.dumps(answer)}", flush=True)
+
+
+class Servers:
+    """The run's parameter servers, each in a thread of this process: the same wire, without a launch."""
+
+    def __init__(self, run_dir: Path):
+        from leyden.trainer.config import load
+
+        self.errors: list[BaseException] = []
+        self.threads = [
+            threading.Thread(target=self._serve, args=(run_dir, index), daemon=True)
+            for index in range(load(run_dir).servers)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def _serve(self, run_dir: Path, index: int) -> None:
+        from leyden.trainer.config import load
+        from leyden.trainer.servers.server import serve
+
+        try:
+            serve(load(run_dir), run_dir, index)
+        except BaseException as error:
+            self.errors.append(error)
+
+    def join(self) -> None:
+        """
+        Raises:
+            BaseException: what a server has failed with.
+        """
+        for thread in self.threads:
+            thread.join(60)
+            assert not thread.is_alive(), "a server waits for a worker that has left"
+        if self.errors:
+            raise self.errors[0]
 
 
 if __name__ == "__main__":

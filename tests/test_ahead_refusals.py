@@ -17,6 +17,7 @@ SERVER = "strategy.form=server"
     ("options", "words"),
     [
         (["easgd", "strategy.form=servers"], ["strategy.form = servers", "did you mean server?"]),
+        (["easgd", "strategy.difference=befor"], ["strategy.difference = befor", "did you mean before?"]),
         (["easgd", "strategy.tau=0"], ["strategy.tau = 0", "at least 1", "strategy.tau=1"]),
         (["easgd", "strategy.beta=2.5"], ["strategy.beta = 2.5", "at most the number of workers, 2"]),
         (["easgd", "strategy.elastic=true"], ["strategy.elastic", "needs servers", "strategy.form=server"]),

@@ -17,6 +17,7 @@ from leyden.trainer.launch.store import AgentStore
 from leyden.trainer.servers.link import ServerLink
 from leyden.trainer.servers.tickets import Stretch
 from leyden.trainer.strategies.ledger import Ledger, Placement
+from leyden.trainer.strategies.turns import LinkTurns
 
 
 @pytest.fixture
@@ -59,3 +60,28 @@ def test_a_lost_workers_tickets_are_trained_before_the_meeting_ends(run_dir: Pat
     assert [links[0].ticket(None, 3), links[0].ticket(None, 4)] == [0, "epoch"]
     assert not links[0].meet()
     links[0].leave()
+
+
+def test_nobody_passes_a_meeting_before_all_pushes_are_applied(run_dir: Path) -> None:
+    """Forty megabytes take the server a while; the next worker fetches as soon as all have met."""
+    values = torch.zeros(10_000_000)
+    links = [ServerLink(1, worker, 0, values, [(0, len(values))], Ledger(worker, Placement(2, 2))) for worker in (0, 1)]
+    links[0].start(values)
+    barrier = threading.Barrier(2, timeout=60)
+    push = lambda: links[0].push(torch.ones(len(values)), (0.1,))  # noqa: E731
+    both = [LinkTurns(link, settle, lambda: bool(barrier.wait() < 0))
+            for link, settle in zip(links, (push, lambda: None), strict=True)]  # fmt: skip
+    waiting = threading.Thread(target=_to_the_end, args=(both[0],), daemon=True)
+    waiting.start()
+    _to_the_end(both[1])
+    assert links[1].pull().unique().tolist() == [pytest.approx(-0.1)]
+    waiting.join(30)
+    for link in links:
+        link.leave()
+
+
+def _to_the_end(turns: LinkTurns) -> None:
+    """Of an epoch without a round."""
+    turns.begin(0, 0, 0, 0)
+    assert list(turns.numbers()) == []
+    assert turns.meet() == "epoch"

@@ -1,10 +1,13 @@
 """Strategies whose workers run ahead, with virtual workers: equal to what they must be, resumable, reproducible."""
 
 import json
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 import torch
+from pool import Pool
 from runs import TINY, Freeze, cut_back, distance, metrics, rows, summary, weights
 
 from leyden.trainer import checkpoint
@@ -69,7 +72,9 @@ EASGD_SERVER = ["strategy=easgd", "strategy.form=server", "strategy.tau=3"]
 CASES = {
     "easgd": ["strategy=easgd", "strategy.tau=3"],
     "eamsgd": ["strategy=easgd", "strategy.tau=3", "optimizer.nesterov=true"],
+    "eamsgd-before": ["strategy=easgd", "strategy.tau=3", "strategy.difference=before", "optimizer.nesterov=true"],
     "easgd-server": [*EASGD_SERVER, "strategy.delay=exponential"],
+    "eamsgd-server": [*EASGD_SERVER, "strategy.delay=exponential", "optimizer.nesterov=true"],
     "asgd": ["strategy=asgd", "strategy.delay=exponential", "strategy.n_push=2", "strategy.n_fetch=4"],
     "asgd-bound": ["strategy=asgd", "strategy.delay=straggler", "strategy.max_staleness=3"],
     "local_sgd": ["strategy=local_sgd", "strategy.h=7"],
@@ -165,12 +170,48 @@ def test_bytes_follow_the_formulas(freeze: Freeze) -> None:
         assert sum(transfer["bytes"] / transfer["every"] for transfer in told) == pytest.approx(bytes_a_step), name
 
 
-@pytest.mark.parametrize(("beta", "warned"), [(1.9, False), (3.9, True)])
-def test_a_pull_beyond_the_stable_region_is_told(freeze: Freeze, beta: float, warned: bool) -> None:
-    run_dir = freeze("run", *SHORT, "strategy=easgd", f"strategy.beta={beta}", SIMULATED, workers(4),
-                     "optimizer.lr=0.1", "trainer.max_steps=1")  # fmt: skip
+def logged(run_dir: Path) -> list[tuple[int, float]]:
+    """(step, comm/bytes) of every row about training."""
+    return [(int(row["step"]), float(row["comm/bytes"])) for row in rows(run_dir) if row["time/total_ms"]]
+
+
+@pytest.mark.parametrize("steps", [40, 42], ids=["logged twice", "a short interval"])
+def test_bytes_are_logged_to_the_last_row(freeze: Freeze, steps: int) -> None:
+    """At an epoch's end all log; there a simulation's only process has logged step 40 before."""
+    cases = {
+        "asgd": ["strategy=asgd"],
+        "easgd-server": [*EASGD_SERVER, "strategy.tau=1"],
+        "easgd": ["strategy=easgd", "strategy.tau=1"],
+        "local_sgd": ["strategy=local_sgd", "strategy.h=1"],
+    }
+    for name, options in cases.items():
+        run_dir = freeze(name, *SHORT, *options, f"trainer.max_steps={steps}", SIMULATED, workers(4))
+        start(run_dir)
+        expected = 1210 * 4 * (1.5 if name in ("easgd", "local_sgd") else 2)
+        found = logged(run_dir)
+        assert found[-1][0] == steps
+        assert found == [(step, pytest.approx(expected)) for step, _ in found], name
+
+
+def test_bytes_of_the_rows_are_those_of_the_run(freeze: Freeze) -> None:
+    """A fetch each step, and one push an epoch: of what is pending at its end."""
+    run_dir = freeze("run", *SHORT, "strategy=asgd", "strategy.n_push=100", SIMULATED, "trainer.log_every_n_steps=4")
     start(run_dir)
-    assert ("is above (4 - 2 lr) / (4 - lr) = 0.974" in (run_dir / "run.log").read_text()) == warned
+    found = logged(run_dir)
+    whole = sum(sent * (step - before) for (before, _), (step, sent) in pairwise([(0, 0.0), *found]))
+    size = 1210 * 4
+    assert whole == pytest.approx(summary(run_dir)["communication"]["bytes"])
+    assert whole == pytest.approx((48 + 2) * size)
+    assert [sent for step, sent in found if step in (24, 48)] == [pytest.approx(5 / 4 * size)] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["asgd", "easgd strategy.form=server strategy.tau=1", "local_sgd strategy.h=1"])
+def test_real_workers_log_bytes_to_the_last_row(freeze: Freeze, pools: Callable[[int], Pool], strategy: str) -> None:
+    run_dir = freeze("run", *SHORT, *f"strategy={strategy}".split(), "trainer.max_steps=40", workers(2))
+    pools(2).run(run_dir)
+    step, sent = logged(run_dir)[-1]
+    assert (step, sent) == (40, pytest.approx(1210 * 4 * (1 if "local_sgd" in strategy else 2)))
 
 
 def test_a_recording_that_does_not_fit_is_refused(freeze: Freeze, tmp_path: Path) -> None:

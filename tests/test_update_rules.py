@@ -6,89 +6,20 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from quadratic import Worker, step, together
+from torch import nn
 
-from leyden.trainer.servers.pieces import Center, Optimized, Piece, bounds, cut, put_together
+from leyden.trainer.servers.pieces import Center, Optimized, bounds, cut, put_together
 from leyden.trainer.strategies.downpour import Downpour, server_optimizer
-from leyden.trainer.strategies.easgd import stability_bound
 from leyden.trainer.strategies.elastic_averaging import ElasticByAllReduce, ElasticByServer
 from leyden.trainer.strategies.flat_parameters import FlatParameters, Replica
 from leyden.trainer.strategies.local_averaging import LocalAveraging
-from leyden.trainer.strategies.requests import Compute, Pull, Push, Rule, Steps, Sum
-
-
-class Worker:
-    """A worker whose loss is 1/2 curvature x^2 in every coordinate."""
-
-    def __init__(self, start: list[float], rule: Callable[[Replica], Rule], curvature: float = 1.0, **sgd: Any):
-        self.module = nn.ParameterList([torch.tensor([value], dtype=torch.float64) for value in start])
-        self.flat = FlatParameters(self.module)
-        self.optimizer = torch.optim.SGD(self.module.parameters(), **sgd)
-        self.rule = rule(Replica(self.flat, self.flat.values, self.optimizer))
-        self.rule.start(self.flat.values)
-        self.curvature = curvature
-        self.steps: Steps | None = None
-
-    @property
-    def x(self) -> list[float]:
-        return self.flat.values.tolist()
-
-    def compute(self) -> None:
-        for parameter in self.flat.parameters:
-            parameter.grad = self.curvature * parameter.detach().clone()
-        if self.rule.steps_locally:
-            self.optimizer.step()
-
-
-def step(worker: Worker, number: int = 0, piece: Piece | None = None) -> None:
-    """One whole step of a worker that needs no other."""
-    steps, answer = worker.rule.step(), None
-    while True:
-        try:
-            request = steps.send(answer)
-        except StopIteration:
-            return
-        answer = None
-        if isinstance(request, Compute):
-            worker.compute()
-        elif isinstance(request, Pull):
-            assert piece is not None
-            answer = piece.pull(number).clone()
-        else:
-            assert isinstance(request, Push)
-            assert piece is not None
-            piece.push(number, request.value, request.learning_rates)
-
-
-def together(workers: list[Worker]) -> None:
-    """One step of workers in lockstep."""
-    running = [worker.rule.step() for worker in workers]
-    answers: list[Any] = [None] * len(workers)
-    while True:
-        sums: list[Tensor] = []
-        asked = 0
-        for number, steps in enumerate(running):
-            try:
-                request = steps.send(answers[number])
-            except StopIteration:
-                continue
-            asked += 1
-            if isinstance(request, Compute):
-                workers[number].compute()
-            else:
-                assert isinstance(request, Sum)
-                sums.append(request.value)
-        if not sums:
-            if asked == 0:
-                return
-            answers = [None] * len(workers)
-        else:
-            answers = [torch.stack(sums).sum(0)] * len(workers)
+from leyden.trainer.strategies.requests import Compute, Push, Rule
 
 
 def test_easgd_by_all_reduce_by_hand() -> None:
     """p = 2, tau = 2, lr = 0.1, alpha = 0.25, from 1; curvatures 1 and 2 set the workers apart."""
-    rules = [Worker([1.0], lambda r: ElasticByAllReduce(r, 0.25, 2), c, lr=0.1) for c in (1.0, 2.0)]
+    rules = [Worker([1.0], lambda r: ElasticByAllReduce(r, 0.25, 2, before=False), c, lr=0.1) for c in (1.0, 2.0)]
     together(rules)
     assert [w.x for w in rules] == [[pytest.approx(0.9)], [pytest.approx(0.8)]]
     together(rules)
@@ -101,7 +32,7 @@ def test_easgd_by_all_reduce_by_hand() -> None:
 
 def test_the_elastic_step_conserves_the_sum() -> None:
     starts = [[1.0, -2.0], [0.5, 4.0], [-3.0, 0.25]]
-    workers = [Worker(s, lambda r: ElasticByAllReduce(r, 0.3, 1), 0.0, lr=0.1) for s in starts]
+    workers = [Worker(s, lambda r: ElasticByAllReduce(r, 0.3, 1, before=False), 0.0, lr=0.1) for s in starts]
     for worker in workers:
         worker.rule.state()["center"].copy_(torch.tensor([7.0, -1.0]))
     before = sum(torch.tensor(w.x) for w in workers) + torch.tensor([7.0, -1.0])
@@ -114,7 +45,7 @@ def test_the_elastic_step_conserves_the_sum() -> None:
 def test_easgd_by_server_takes_the_gradient_before_the_elastic_term() -> None:
     """lr 0.1, alpha 0.5, tau 2; the center moves at once, the worker after its gradient step."""
     center = Center(torch.tensor([2.0], dtype=torch.float64), workers=1)
-    worker = Worker([1.0], lambda r: ElasticByServer(r, 0.5, 2), lr=0.1)
+    worker = Worker([1.0], lambda r: ElasticByServer(r, 0.5, 2, before=True), lr=0.1)
     step(worker, 0, center)
     assert center.values.tolist() == [1.5]  # e = 0.5 * (1 - 2)
     assert worker.x == [pytest.approx(0.9 + 0.5)]
@@ -126,7 +57,7 @@ def test_easgd_by_server_takes_the_gradient_before_the_elastic_term() -> None:
 def test_eamsgd_is_the_papers() -> None:
     """v <- d v - lr g(x + d v); x <- x + v - alpha (x_before - c), by hand for three steps, with tau = 1."""
     center = Center(torch.tensor([0.5], dtype=torch.float64), workers=1)
-    worker = Worker([1.0], lambda r: ElasticByServer(r, 0.2, 1), lr=0.1, momentum=0.9, nesterov=True)
+    worker = Worker([1.0], lambda r: ElasticByServer(r, 0.2, 1, before=True), lr=0.1, momentum=0.9, nesterov=True)
     x, v, c = 1.0, 0.0, 0.5
     for _ in range(3):
         e = 0.2 * (x - c)
@@ -136,26 +67,6 @@ def test_eamsgd_is_the_papers() -> None:
         step(worker, 0, center)
         assert worker.rule.replica.position().tolist() == [pytest.approx(x)]  # pyright: ignore[reportAttributeAccessIssue]
         assert center.values.tolist() == [pytest.approx(c)]
-
-
-def spread(workers: int, rate: float, alpha: float) -> float:
-    """The largest coordinate after many rounds of asynchronous EASGD in turn, tau = 1."""
-    center = Center(torch.tensor([1.0], dtype=torch.float64), workers)
-    team = [Worker([1.0 + 0.1 * n], lambda r: ElasticByServer(r, alpha, 1), lr=rate) for n in range(workers)]
-    for _ in range(3000):
-        for number, worker in enumerate(team):
-            step(worker, number, center)
-        if abs(center.values.item()) > 1e6:
-            break
-    return max(abs(center.values.item()), *(abs(worker.x[0]) for worker in team))
-
-
-@pytest.mark.parametrize("rate", [0.5, 1.0, 1.5])
-def test_round_robin_is_stable_inside_the_bound_and_not_beyond_it(rate: float) -> None:
-    bound = stability_bound(rate)
-    assert bound == pytest.approx((4 - 2 * rate) / (4 - rate))
-    assert spread(3, rate, 0.98 * bound) < 1.0
-    assert spread(3, rate, 1.02 * bound) > 1e6
 
 
 def downpour(n_fetch: int, n_push: int, share: float = 1.0) -> Callable[[Replica], Rule]:
@@ -178,6 +89,21 @@ def test_downpour_by_hand() -> None:
         assert server.values.tolist() == [pytest.approx(on_server)]
     step(worker, 0, server)
     assert worker.x == [pytest.approx(0.9 * server.values.item())], "fetched, then moved"
+
+
+def test_a_sum_that_is_pushed_at_a_meeting_keeps_the_rate_of_its_gradients() -> None:
+    """The schedule, and the end of a warm start, may have moved on by then."""
+    share = 1.0
+    server = optimized([1.0], lr=0.1)
+    worker = Worker([0.0], lambda replica: Downpour(replica, 4, 4, lambda: share), lr=0.1)
+    step(worker, 0, server)
+    step(worker, 0, server)
+    share = 0.5
+    worker.optimizer.param_groups[0]["lr"] = 0.01
+    (request,) = worker.rule.settle()
+    assert isinstance(request, Push)
+    assert request.learning_rates == (0.1,)
+    assert request.value.tolist() == [pytest.approx(1 + 0.9)]
 
 
 def test_weights_decay_as_often_as_gradients_are_summed() -> None:

@@ -88,7 +88,7 @@ class Epoch:
         self.losses_of: list[tuple[int, Any]] = []
         """Of each of them: the optimizer step, counted from 1, and the learning rate that this step was made with."""
         self.first_loss_step = state.step + 1
-        self.logged_times = copy(state.times)
+        self.logged_times = self.interval_began = copy(state.times)
         self.step_end = [progress.look, *(c.on_step_end for c in state.callbacks.values() if hasattr(c, "on_step_end"))]
         self.on_batch = [c.on_train_batch for c in state.callbacks.values() if hasattr(c, "on_train_batch")]
         self.takes_batch_idx = positional(state.task.training_step) > 1
@@ -218,6 +218,8 @@ class Epoch:
             before, waited_before = perf_counter(), self._counted()[0]
             part = next(parts, None)
             if part is None:
+                times.sent += self._counted()[1] - sent
+                times.sent_between_nodes += self._counted()[2] - between_nodes
                 return False
             batch = self.transfer(part.batch)
             data += perf_counter() - before - (self._counted()[0] - waited_before)
@@ -437,11 +439,14 @@ class Epoch:
         state = self.state
         self.logged_at = max(self.logged_at, state.step)
         alone = self.turns is not None and not meeting
+        if state.times.steps > self.logged_times.steps:
+            self.interval_began = self.logged_times
+        # else the same step is logged again: its interval has grown by what was sent where all workers met
         values = state.log.step_values(Alone(state.fabric.device) if alone else state.fabric.strategy)
         values["lr"] = state.learning_rate()
         values["epoch"] = float(state.epoch)
-        values.update(state.times.since(self.logged_times))
-        values.update(state.communication(self.logged_times, alone))
+        values.update(state.times.since(self.interval_began))
+        values.update(state.communication(self.interval_began, alone))
         values.update(state.contract.measured())
         pulse.at(CALLBACKS, state.step)
         self.logged_times = copy(state.times)

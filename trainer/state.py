@@ -109,8 +109,8 @@ class RunState:
         """What a worker sent and waited a step since `before`, the mean over all. Every worker must call it, but for
         its own figures `alone`."""
         sums = self.communication_sums(before, alone)
-        steps = max(1.0, sums.pop("steps", 1.0))
-        return {name: value / steps for name, value in sums.items()}
+        steps = sums.pop("steps", 0.0)
+        return {name: value / steps for name, value in sums.items()} if steps else {}
 
     def communication_sums(self, before: StepTimes, alone: bool = False) -> dict[str, float]:
         """The same over all steps of all workers, and how many those were, as `steps`: by their own clocks workers

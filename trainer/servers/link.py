@@ -70,7 +70,7 @@ class ServerLink:
 
     def _values(self, ask: Ask, counted: bool) -> Tensor:
         began = perf_counter()
-        self._settle()
+        self.flush()
         for pair in self.pairs:
             pair.send(header(ask))
         self._answers()
@@ -85,7 +85,7 @@ class ServerLink:
     def push(self, value: Tensor, rates: tuple[float, ...]) -> None:
         """Send an update on its way; the next request waits until every server has applied it."""
         began = perf_counter()
-        self._settle()
+        self.flush()
         value = value.cpu()
         for pair, (start, end) in zip(self.pairs, self.bounds, strict=True):
             first, second = header(Ask.PUSH, rates=rates), value[start:end]
@@ -98,8 +98,8 @@ class ServerLink:
         for server, (start, end) in enumerate(self.bounds):
             self.ledger.with_server(server, (end - start) * self.like.element_size())
 
-    def _settle(self) -> None:
-        """Wait for the answers to a push."""
+    def flush(self) -> None:
+        """Wait until every server has applied the last push."""
         if self._unanswered:
             for work, _ in self._sent:
                 work.wait()
@@ -111,7 +111,7 @@ class ServerLink:
         return [pair.receive_header() for pair in self.pairs]
 
     def begin(self, stretch: Stretch) -> None:
-        self._settle()
+        self.flush()
         numbers = (stretch.serial, stretch.epoch, stretch.first_round, stretch.end_round, stretch.step)
         self.pairs[0].send(header(Ask.BEGIN, *numbers))
         self.pairs[0].receive_header()
@@ -123,7 +123,7 @@ class ServerLink:
             wanted: a meeting that this worker asks for.
             trained: how many tickets it has trained in this stretch.
         """
-        self._settle()
+        self.flush()
         began = perf_counter()
         self.pairs[0].send(header(Ask.TICKET, MEETINGS.index(wanted or ""), trained))
         number, self.round, *_ = (int(told) for told in self.pairs[0].receive_header())
@@ -136,7 +136,7 @@ class ServerLink:
 
     def meet(self) -> bool:
         """Wait for every worker that is present. Returns whether there is more to train: what a lost one was at."""
-        self._settle()
+        self.flush()
         self.pairs[0].send(header(Ask.MEET))
         return bool(self.pairs[0].receive_header()[0])
 
@@ -148,14 +148,14 @@ class ServerLink:
 
     def save(self, step: int) -> None:
         """Have every server write its file beside the checkpoint of this step."""
-        self._settle()
+        self.flush()
         for pair in self.pairs:
             pair.send(header(Ask.SAVE, step))
         self._answers()
 
     def measure(self) -> tuple[dict[str, float], Counter[int]]:
         """What the servers have done since their start (sums over servers), and the first one's staleness histogram."""
-        self._settle()
+        self.flush()
         for pair in self.pairs:
             pair.send(header(Ask.MEASURE))
         answers = self._answers()
@@ -168,6 +168,6 @@ class ServerLink:
 
     def leave(self) -> None:
         """Say good-bye: a server ends when all its workers have."""
-        self._settle()
+        self.flush()
         for pair in self.pairs:
             pair.send(header(Ask.LEAVE))

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-Meeting = Literal["epoch", "save", "stop"]
-"""Why all workers meet: the epoch's slices are all taken; a checkpoint is wanted; so is an end."""
+Meeting = Literal["epoch", "save", "stop", "warm"]
+"""Why all workers meet: the epoch's slices are all taken; a checkpoint is wanted; so is an end; the warm start's slices
+are all taken, and the workers that have waited start from what it has come to."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,8 @@ class Tickets:
 
     Args:
         workers: slices a round.
-        alone_until: so many first slices of the whole training go to worker 0 (a warm start); others wait.
+        alone_until: so many first slices of the whole training go to worker 0 (a warm start), a multiple of `workers`;
+            the others wait until all of them are trained and pushed: for that, a meeting ends the warm start.
     """
 
     workers: int
@@ -70,20 +72,42 @@ class Tickets:
         """
         assert self.stretch is not None
         self._done(worker, trained)
-        if self.returned:
+        # worker 0 gets back what it had when it is started again; once a meeting is called it cannot join before that
+        has_to_wait = worker != 0 and self.meeting is None
+        if self.returned and not (has_to_wait and self._in_warm_start(self.returned[0])):
             return self._take(worker, self.returned.pop(0))
         if self.meeting is None:
-            if self.next >= self.stretch.end_round * self.workers:
-                self.meeting = "stop" if self.wanted == "stop" else "epoch"
-            elif self.wanted is not None and self.next % self.workers == 0:
-                self.meeting = self.wanted
+            self.meeting = self._due()
         if self.meeting is not None:
             return self.meeting
-        given = self.stretch.step * self.workers + self.next - self.stretch.first_round * self.workers
-        if given < self.alone_until and worker != 0:
+        if has_to_wait and self._in_warm_start(self.next):
             return None
         self.next += 1
         return self._take(worker, self.next - 1)
+
+    def _due(self) -> Meeting | None:
+        """The meeting to call before the next new ticket is given."""
+        assert self.stretch is not None
+        if self.next >= self.stretch.end_round * self.workers:
+            return "stop" if self.wanted == "stop" else "epoch"
+        if self.wanted is not None and self.next % self.workers == 0:
+            return self.wanted
+        return "warm" if self.ends_warm_start else None
+
+    def _before(self, number: int) -> int:
+        """Slices of the whole training before this ticket of the epoch."""
+        assert self.stretch is not None
+        return (self.stretch.step - self.stretch.first_round) * self.workers + number
+
+    def _in_warm_start(self, number: int) -> bool:
+        return self._before(number) < self.alone_until
+
+    @property
+    def ends_warm_start(self) -> bool:
+        """Whether the last ticket that was given out was the last one of the warm start."""
+        assert self.stretch is not None
+        begun = self.next > self.stretch.first_round * self.workers
+        return begun and self._before(self.next) == self.alone_until
 
     def _done(self, worker: int, trained: int | None) -> None:
         taken, before = self.taken.get(worker, []), self.trained.get(worker, 0)

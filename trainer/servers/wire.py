@@ -54,7 +54,7 @@ class Ask(IntEnum):
     """Of a worker that joins: answered with the stretch that is trained on, as soon as one is; -1 where none comes."""
 
 
-MEETINGS = ("", "epoch", "save", "stop")
+MEETINGS = ("", "epoch", "save", "stop", "warm")
 MEASURES = ("pulls", "pushes", "busy_seconds", "version", "histogram")
 
 

@@ -36,7 +36,8 @@ class ASGD(RunsAhead):
         n_push: steps from one push to the next.
         servers: processes that hold the parameters, each an even piece; None: as the topology has it, one a node.
         divide_lr: the learning rate divided by the number of workers: their updates add up.
-        warm_start_steps: so many first steps are worker 0's alone, with the whole learning rate; the others wait.
+        warm_start_steps: so many first steps are worker 0's alone, with the whole learning rate; the others wait until
+            it has pushed all of them, and fetch what they have come to.
         max_staleness: at least workers - 1; None: no bound.
         elastic: workers come and go: one that dies is started again (topology.max_restarts) and joins the others,
             which go on; a dead server restarts all of them.

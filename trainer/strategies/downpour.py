@@ -33,6 +33,8 @@ class Downpour:
         self.since_fetch = 0
         self.since_push = 0
         self.gathered: Tensor | None = None
+        self.rates: tuple[float, ...] = ()
+        """Of the last gradient: a sum that is pushed at a meeting is stepped at the rates that it was computed at."""
         self.distance: Tensor | None = None
 
     def start(self, weights: Tensor) -> None:
@@ -45,11 +47,11 @@ class Downpour:
             self.replica.values.copy_(weights)
         yield Compute()
         gradient = self.replica.gradient()
-        rates = self._rates()
+        self.rates = self._rates()
         self.since_fetch = (self.since_fetch + 1) % self.n_fetch
         self.since_push = (self.since_push + 1) % self.n_push
         if self.since_fetch:
-            self.replica.values.sub_(self.replica.scaled(gradient, rates))
+            self.replica.values.sub_(self.replica.scaled(gradient, self.rates))
         self.gathered = gradient if self.gathered is None else self.gathered.add_(gradient)
         if self.since_push == 0:
             yield from self._push()
@@ -61,7 +63,7 @@ class Downpour:
     def _push(self) -> Steps:
         gathered, self.gathered = self.gathered, None
         assert gathered is not None
-        yield Push(gathered, self._rates())
+        yield Push(gathered, self.rates)
 
     def settle(self) -> Steps:
         if self.gathered is not None:

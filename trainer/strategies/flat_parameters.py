@@ -79,6 +79,8 @@ class Replica:
         """Of a virtual worker: what the optimizer remembers for it, as `torch.optim.Optimizer.state`."""
         self.own_groups: list[dict[str, Any]] | None = None
         """Of a virtual worker: the settings of each parameter group, with the learning rate of its own step."""
+        self.last_rates: list[float] | None = None
+        """Learning rates of the parameter groups in the worker's last step; None: not known."""
         self._optimizer = optimizer
 
     @property
@@ -108,16 +110,18 @@ class Replica:
 
     def position(self) -> Tensor:
         """The weights themselves. Under Nesterov's momentum torch keeps the point ahead of them where the gradient is
-        taken, x + d v with v = - lr * momentum buffer: here is x.
+        taken, x + d v with v = - lr * momentum buffer, lr that of the last step: here is x.
         """
-        ahead = [(g, s) for g, s in zip(self.groups, self._optimizer.param_groups, strict=True) if g.get("nesterov")]
+        rates = self.last_rates or self.learning_rates()
+        groups = zip(self.groups, rates, self._optimizer.param_groups, strict=True)
+        ahead = [(float(group["momentum"]) * rate, owner) for group, rate, owner in groups if group.get("nesterov")]
         if not ahead:
             return self.values
         position = self.values.clone()
         views = {id(p): v for p, v in zip(self.flat.parameters, self.flat.views(position), strict=True)}
-        for group, owner in ahead:
+        for factor, owner in ahead:
             for parameter in owner["params"]:
                 velocity = self.optimizer_state.get(parameter, {}).get("momentum_buffer")
                 if velocity is not None and id(parameter) in views:
-                    views[id(parameter)].add_(velocity, alpha=float(group["momentum"]) * float(group["lr"]))
+                    views[id(parameter)].add_(velocity, alpha=factor)
         return position

@@ -38,7 +38,10 @@ class Replay(Simulation):
                 yield from self._computed(self.workers[number])
         stretch = self.tickets.stretch
         assert stretch is not None
-        self.meeting = "epoch" if self.tickets.round == stretch.end_round else "save"
+        if self.tickets.round == stretch.end_round:
+            self.meeting = "epoch"
+        else:
+            self.meeting = "warm" if self.tickets.ends_warm_start and not self.state.save_wanted else "save"
 
     def _happen(self, worker: VirtualWorker, kind: str) -> None:
         if kind == "ticket":
@@ -64,6 +67,8 @@ class Replay(Simulation):
 
     def _send(self, worker: VirtualWorker, request: Pull | Push) -> None:
         """It takes effect where the recording says."""
+        assert self.piece is not None
+        self.ledger.with_server(0, self.piece.values.nbytes)
 
 
 def read_events(path: Path) -> list[tuple[int, str]]:

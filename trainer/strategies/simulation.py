@@ -224,6 +224,7 @@ class Simulation:
         if isinstance(request, Pull):
             return self.piece.values.clone()
         assert isinstance(request, Push)
+        self.ledger.with_server(0, self.piece.values.nbytes)
         self.piece.push(number, request.value, request.learning_rates)
         return None
 

@@ -52,6 +52,7 @@ class LinkTurns:
 
     def meet(self) -> Meeting | None:
         self.settle()
+        self.link.flush()  # another worker could fetch or save before the servers have applied it
         if self.barrier():
             return None
         assert self._meeting is not None
