@@ -58,7 +58,7 @@ def expected(run_dir: Path, initial: dict[str, Tensor], decays: list[float], eve
     for number, decay in enumerate(decays, start=1):
         model = checkpoint.read(checkpoint.path_of(run_dir, number * every))["model"]
         for name, value in result.items():
-            result[name] = decay * value + (1 - decay) * model[name]
+            result[name] = decay * value + (1 - decay) * model[name].to(value.dtype)
     return result
 
 
