@@ -90,7 +90,7 @@ class DrawsInEvaluation(Classification):
     """Its validation moves every generator."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        torch.rand(1), random.random(), np.random.random()
+        _ = (torch.rand(1), random.random(), np.random.random())
         super().validation_step(batch, batch_idx)
 
 
