@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from . import checkpoint
+from . import busy, checkpoint, threads
 from .log import log
 from .origin import shown
 from .sessions import merged, totals
@@ -19,6 +19,10 @@ from .versions import versions
 def announce(state: RunState) -> None:
     """One line: who trains, on how much, for how long."""
     parameters = state.contract.parameter_count(state.task)
+    if state.fabric.device.type == "cpu" and state.fabric.local_rank == 0:
+        busy_machine = busy.warning_since_look(threads.used().count, threads.used().workers)
+        if busy_machine is not None:
+            log.warning(busy_machine)
     if not state.fabric.is_global_zero:
         return
     config, workers = state.config, state.config.topology.workers
@@ -28,8 +32,8 @@ def announce(state: RunState) -> None:
     parts = f" in {accumulated} parts" if accumulated > 1 else ""
     who = f"{workers}{' virtual' * (config.processes < workers)} worker{'s' * (workers > 1)}"
     log.info(
-        "%s on %s, batch %d (%d a worker%s), %d steps an epoch, %d in all, %s parameters",
-        who, state.fabric.device.type, config.batch_size, local, parts,
+        "%s on %s, %s%s, batch %d (%d a worker%s), %d steps an epoch, %d in all, %s parameters",
+        who, state.fabric.device.type, threads.used(), " each" * (workers > 1), config.batch_size, local, parts,
         state.steps_per_epoch, state.total_steps, f"{parameters:,}",
     )  # fmt: skip
     if state.resumed_from is not None:
@@ -64,6 +68,8 @@ def summarize(state: RunState, status: str, throughput: float, communication: di
         "samples": state.samples,
         "world_size": state.fabric.world_size,
         "device": state.fabric.device.type,
+        "threads": threads.used().count,
+        "threads_from": threads.used().source,
         "stop_reason": state.stop_reason,
         "best": [
             {"value": value, "checkpoint": relative(checkpoint.path_of(state.run_dir, step))} for value, step in best

@@ -37,11 +37,6 @@ def device_kind(topology: Topology) -> Literal["cpu", "cuda"]:
     return topology.device.kind
 
 
-def threads_per_worker(topology: Topology) -> int:
-    """Computing threads of each worker: the cores of a machine, shared evenly."""
-    return max(1, cores() // topology.devices_per_node)
-
-
 def _torch_has_cuda() -> bool:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
