@@ -19,7 +19,8 @@ def main() -> None:
     from leyden.trainer.log import close_log
     from leyden.trainer.signals import StopRequest
 
-    torch.set_num_threads(1)
+    # as under an agent, which all workers descend from: none takes another for a process that is in its way
+    os.environ.update(OMP_NUM_THREADS="1", LEYDEN_AGENT=str(os.getppid()))
     path = list(sys.path)
     for line in sys.stdin:
         order: dict[str, Any] = json.loads(line)

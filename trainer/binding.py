@@ -22,15 +22,32 @@ def bind(config: Config, local_rank: int, root: Path = Path("/")) -> set[int] | 
         The hardware threads that it is bound to. None, and nothing has happened, where the topology does not say the
         device's socket, the machine has one socket or does not say its layout, or none of those cores may be used.
     """
-    if config.topology.device.sockets is None or not hasattr(os, "sched_setaffinity"):
+    if config.topology.device.sockets is None:
         return None
-    physical = physical_device(config.topology, local_rank, os.environ, root)
-    cores = cores_of_device(config.topology, physical, processors(root))
-    allowed = cores & os.sched_getaffinity(0)
+    allowed = _cores_beside(config.topology, local_rank, processors(root), root)
     if not allowed:
         return None
     os.sched_setaffinity(0, allowed)
     return allowed
+
+
+def allowed_cores(topology: Topology, workers: int, root: Path = Path("/")) -> list[set[int]]:
+    """The hardware threads that each worker of a node will run on, bound or not. To be asked before one is bound."""
+    found = processors(root) if topology.device.sockets is not None else Processors((), ())
+    return [_cores_beside(topology, local_rank, found, root) or available() for local_rank in range(workers)]
+
+
+def available() -> set[int]:
+    """The hardware threads that this process may run on."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def _cores_beside(topology: Topology, local_rank: int, found: Processors, root: Path) -> set[int]:
+    """What of a device's socket this process may use; none where the worker is not bound."""
+    if topology.device.sockets is None or not hasattr(os, "sched_setaffinity"):
+        return set()
+    physical = physical_device(topology, local_rank, os.environ, root)
+    return cores_of_device(topology, physical, found) & os.sched_getaffinity(0)
 
 
 def physical_device(

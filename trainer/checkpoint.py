@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torchmetrics import Metric
 
-from . import random_state, shards
+from . import random_state, shards, threads
 from .checkpoint_names import LAST, folder, path_in, path_of, saved, server_path
 from .checkpoint_names import step_of as step_of  # callers know checkpoints by this module
 from .log import log
@@ -37,11 +37,11 @@ class NotFinite(FloatingPointError):
 def collect(state: RunState) -> dict[str, Any]:
     """The complete training state; every worker must call it, the first worker's result is what is written."""
     # The file holds the weights that training goes on with; EMA and the like keep theirs among the callbacks.
-    randomness: list[Any] = [random_state.capture(state.fabric.device)]
+    workers: list[Any] = [(random_state.capture(state.fabric.device), threads.used().count)]
     if state.fabric.world_size > 1:
         gathered: list[Any] = [None] * state.fabric.world_size
-        torch.distributed.all_gather_object(gathered, randomness[0])
-        randomness = gathered
+        torch.distributed.all_gather_object(gathered, workers[0])
+        workers = gathered
     content = {
         "format": FORMAT,
         **state.contract.full_state(state.task, state.raw_optimizer),
@@ -55,8 +55,9 @@ def collect(state: RunState) -> dict[str, Any]:
             "validated_at": state.validated_at,
         },
         "sessions": [*state.earlier_sessions, state.session_record()],
-        "random": randomness,
         "seconds": state.time_limit.elapsed(),
+        "random": [random for random, _ in workers],
+        "threads": [count for _, count in workers],
         "metrics": dict(state.metrics),
         "epoch_metrics": state.log.state_dict(state.fabric.strategy),
         "epoch_metric_objects": metric_objects(state),
@@ -316,6 +317,9 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
             more = (divided, f"callbacks/{name}/") if hasattr(callback, "pieces") else ()
             callback.load_state_dict(content["callbacks"][name], *more)
     state.data.load_state_dict(content.get("data", {}))
+    # a model that comes from another worker brings its number of threads with it, as far as there are cores for it
+    silent = path is None or state.fabric.device.type != "cpu" or not state.fabric.is_global_zero
+    threads.restore(content.get("threads", []), state.fabric.global_rank, state.fabric.world_size, silent)
     restore_sessions(state, path, content.get("sessions", []))
     restore_epoch_metrics(state, content)
     restore_random_state(state, content["random"])

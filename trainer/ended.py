@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from .checkpoint_names import step_of
+from .checkpoint_names import LAST, step_of
 from .config import Config, changes_of, load
 from .errors import refuse
 from .origin import shown
@@ -37,7 +37,9 @@ def end_of(run_dir: Path, config: Config, checkpoint: Path | None, changed: Coll
         done = all(read_summary(trial).get("status") == "done" for trial in trials)
         return f"all its {len(trials)} trials have ended; raise {EPOCHS} of one of them" if done else None
     summary = read_summary(run_dir)
-    if summary.get("status") != "done" or (checkpoint is not None and -1 < step_of(checkpoint) < summary["steps"]):
+    # a file of another name says what it is only when it is read
+    older = checkpoint is not None and checkpoint.name != LAST and step_of(checkpoint) < summary.get("steps", 0)
+    if summary.get("status") != "done" or older:
         return None
     if config.trainer.fast_dev_run:
         return "ended after its one step (trainer.fast_dev_run), and saved nothing to go on from"

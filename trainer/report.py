@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from . import checkpoint
+from . import busy, checkpoint, threads
 from .hyperparameters import hyperparameters, title, varied
 from .log import log
 from .origin import shown
@@ -20,6 +20,10 @@ from .versions import versions
 def announce(state: RunState) -> None:
     """One line: who trains, on how much, for how long."""
     parameters = state.contract.parameter_count(state.task)
+    if state.fabric.device.type == "cpu" and state.fabric.local_rank == 0:
+        busy_machine = busy.warning_since_look(threads.used().count, threads.used().workers)
+        if busy_machine is not None:
+            log.warning(busy_machine)
     if not state.fabric.is_global_zero:
         return
     config, workers = state.config, state.config.topology.workers
@@ -31,8 +35,8 @@ def announce(state: RunState) -> None:
     if state.resumed_from is None:
         log.info("run folder: %s", shown(state.run_dir))
     log.info(
-        "%s on %s, batch %d (%d a worker%s), %d steps an epoch, %d in all, %s parameters",
-        who, state.fabric.device.type, config.batch_size, local, parts,
+        "%s on %s, %s%s, batch %d (%d a worker%s), %d steps an epoch, %d in all, %s parameters",
+        who, state.fabric.device.type, threads.used(), " each" * (workers > 1), config.batch_size, local, parts,
         state.steps_per_epoch, state.total_steps, f"{parameters:,}",
     )  # fmt: skip
     if state.resumed_from is not None:
@@ -67,6 +71,8 @@ def summarize(state: RunState, status: str, throughput: float, communication: di
         "samples": state.samples,
         "world_size": state.fabric.world_size,
         "device": state.fabric.device.type,
+        "threads": threads.used().count,
+        "threads_from": threads.used().source,
         "stop_reason": state.stop_reason,
         "best": [
             {"value": value, "checkpoint": relative(checkpoint.path_of(state.run_dir, step))} for value, step in best

@@ -10,6 +10,7 @@ from lightning.pytorch import LightningModule
 from PIL.Image import Image
 from torch.optim import Optimizer
 
+from . import threads
 from .config import Config
 from .dropout import SampleKeys
 from .lightning_module import Hooks, ScheduleEntry
@@ -103,7 +104,7 @@ class RunState:
 
     def session_record(self) -> Record:
         """What this session has done so far; the seconds are this worker's."""
-        return self.session.record(self.step, self.samples, self.times.total)
+        return self.session.record(self.step, self.samples, self.times.total, threads=threads.used().count)
 
     def communication(self, before: StepTimes, alone: bool = False) -> dict[str, float]:
         """What a worker sent and waited a step since `before`, the mean over all. Every worker must call it, but for

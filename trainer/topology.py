@@ -63,11 +63,6 @@ def _present_kind() -> Literal["cpu", "cuda"]:
     return "cuda" if gpu_count() else "cpu"
 
 
-def threads_per_worker(topology: Topology) -> int:
-    """Computing threads of each worker: the cores of a machine, shared evenly."""
-    return max(1, cores() // topology.devices_per_node)
-
-
 def _torch_has_cuda() -> bool:
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:

@@ -1,6 +1,7 @@
 """Sockets and their cores."""
 
 import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,3 +47,35 @@ def socket_of_numa_node(node: int, found: Processors, root: Path = Path("/")) ->
     listed = text_of(root / f"sys/devices/system/node/node{node}/cpulist")
     sockets = {found.socket_of_thread(thread) for thread in numbers_in(listed or "")} - {None}
     return sockets.pop() if len(sockets) == 1 else None
+
+
+def physical_cores(threads: Collection[int], root: Path = Path("/")) -> int:
+    """Cores that hardware threads belong to; where /sys does not say, each counts as one."""
+    cores: set[tuple[int | None, int | None]] = set()
+    for thread in threads:
+        topology = root / f"sys/devices/system/cpu/cpu{thread}/topology"
+        core = number_of(topology / "core_id")
+        cores.add((None, thread) if core is None else (number_of(topology / "physical_package_id"), core))
+    return len(cores)
+
+
+def cpu_quota(root: Path = Path("/")) -> float | None:
+    """Processors' worth of time that the control groups of this process (a container, a job) allow; None: no limit."""
+    return min(_quotas(root), default=None)
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    mounted = root / "sys/fs/cgroup"
+    for line in (text_of(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        group = Path(path.lstrip("/"))
+        for folder in (group, *group.parents):
+            if controllers:
+                top = mounted / controllers / folder
+                limit = [text_of(top / "cpu.cfs_quota_us") or "", text_of(top / "cpu.cfs_period_us") or ""]
+            else:
+                limit = (text_of(mounted / folder / "cpu.max") or "").split()
+            if len(limit) == 2 and all(number.isdigit() for number in limit) and int(limit[1]):
+                yield int(limit[0]) / int(limit[1])

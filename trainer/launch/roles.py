@@ -1,17 +1,18 @@
 """Which processes a run consists of, what they are called, and the environment that tells each what it is."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
 from ..config import Config
-from ..topology import threads_per_worker
+from ..threads import OF_AGENT, OMP, given, share_of
 
 TORCHRUN = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
     "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "LEYDEN_SERVER", "LEYDEN_SERVERS", "LEYDEN_WORKER",
-    "LEYDEN_WORKERS", "LEYDEN_INCARNATION",
+    "LEYDEN_WORKERS", "LEYDEN_INCARNATION", OF_AGENT,
 )  # fmt: skip
 """What a process of ours never takes from whoever started the agent."""
 
@@ -77,7 +78,11 @@ def environment_of(role: Role, config: Config, place: Place) -> dict[str, str]:
 
 
 def _settings(role: Role, config: Config, place: Place) -> Iterator[tuple[str, object]]:
-    yield "OMP_NUM_THREADS", threads_per_worker(config.topology)
+    if role.kind == "server":
+        yield OMP, 1
+    elif given(os.environ) is None:
+        share = share_of(config, role.number % (config.processes // place.nodes))
+        yield from ((OMP, share), (OF_AGENT, share))
     if place.interface is not None:
         yield "GLOO_SOCKET_IFNAME", place.interface
     if role.kind == "server":

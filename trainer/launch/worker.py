@@ -6,6 +6,7 @@ import sys
 import traceback
 from pathlib import Path
 
+from .. import busy, threads
 from ..binding import bind
 from ..config import Config, load
 from ..errors import CannotStart, NotLogged, Refused
@@ -78,8 +79,14 @@ def watched(config: Config, run_dir: Path) -> OwnWatch | None:
 
 
 def _work(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest) -> str:
+    busy.look()
     make_importable(config)
     open_log(run_dir, own_number(), config.topology.workers)
+    with threads.fixed(config, own_number() % config.topology.devices_per_node):
+        return _computed(config, run_dir, verb, checkpoint, stop_request)
+
+
+def _computed(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest) -> str:
     if config.doctor is not None:
         from ..doctor.examine import examine
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .. import checkpoint
+from .. import checkpoint, threads
 from ..assemble import Shared, assemble
 from ..config import Config
 from ..log import log
@@ -41,6 +41,7 @@ def ready(
         content: its training state; None: it has not begun.
         path: the checkpoint that the state comes from; None: another worker.
     """
+    threads.use_own()
     state = assemble(config, run_dir, stop_request, shared)
     if content is not None:
         unpack(state, content, path)

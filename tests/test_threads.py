@@ -1,0 +1,220 @@
+"""The threads of a worker: what it gets, who decides, and that a resumed run has those of its checkpoint."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from machines import build, dgx_like, minwa_like, topology_config
+from runs import Freeze, Processes, cut_back, summary, weights
+
+from leyden.trainer import busy, checkpoint, threads
+from leyden.trainer.config import load
+from leyden.trainer.discovery.processors import cpu_quota, physical_cores
+from leyden.trainer.launch import start
+from leyden.trainer.launch.roles import Place, Role, environment_of
+from leyden.trainer.threads import OF_AGENT, OMP, Threads, decided, share_of
+
+CORES = len(os.sched_getaffinity(0))
+NET = ["model=lenet5", "topology=cpu", "trainer.enable_progress_bar=false", "trainer.log_every_n_steps=1",
+       "callbacks.checkpoint.every_n_steps=3", "callbacks.checkpoint.keep_last=9"]  # fmt: skip
+several_cores = pytest.mark.skipif(CORES < 2, reason="needs two cores")
+
+
+@pytest.fixture(autouse=True)
+def nobody_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (OMP, OF_AGENT):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def as_before() -> Iterator[None]:
+    kept = threads._start, threads._used, torch.get_num_threads()
+    yield
+    threads._start, threads._used = kept[:2]
+    torch.set_num_threads(kept[2])
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({}, None),
+        ({"proc/self/cgroup": "0::/job\n", "sys/fs/cgroup/job/cpu.max": "max 100000\n"}, None),
+        ({"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/cpu.max": "max 100000", "sys/fs/cgroup/a/cpu.max":
+          "150000 100000\n"}, 1.5),
+        ({"proc/self/cgroup": "4:memory:/\n1:cpu,cpuacct:/j\n0::/\n",
+          "sys/fs/cgroup/cpu,cpuacct/j/cpu.cfs_quota_us": "-1\n",
+          "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "400000",
+          "sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000"}, 4.0),
+    ],
+)  # fmt: skip
+def test_what_control_groups_allow(files: dict[str, str], quota: float | None, tmp_path: Path) -> None:
+    assert cpu_quota(build(tmp_path, files).root) == quota
+
+
+def test_hyperthreads_of_a_core_are_one_core(tmp_path: Path) -> None:
+    """Two sockets of four cores with two threads each: 0 to 3 and 8 to 11 on the first."""
+    root = dgx_like(tmp_path).root
+    assert physical_cores(range(16), root) == 8
+    assert physical_cores({0, 8, 1}, root) == 2
+    assert physical_cores({0, 8, 1}, tmp_path / "nowhere") == 3
+
+
+def test_cores_are_divided_by_the_workers_that_share_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = minwa_like(tmp_path).root
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
+    cores = physical_cores(range(16), root)
+    plain = ["topology.launcher=local", "topology.nodes=1", "topology.device.kind=cpu"]
+
+    def share(*words: str, rank: int = 0) -> int:
+        return share_of(topology_config("topology=cpu", *plain, *words), rank, root)
+
+    assert share() == cores
+    assert share("topology.devices_per_node=4", "strategy=ddp") == cores // 4
+    assert share("topology.devices_per_node=64", "strategy=ddp") == 1
+    simulated = ["strategy=easgd", "strategy.simulate=true", "topology.devices_per_node=64"]
+    assert share(*simulated) == cores, "one process acts all workers"
+    three_to_one = ["topology.devices_per_node=4", "strategy=ddp", "topology.device.sockets=[0,0,0,1]"]
+    one_socket = physical_cores(threads.allowed_cores(topology_config(*three_to_one).topology, 4, root)[3], root)
+    assert one_socket < cores
+    assert [share(*three_to_one, rank=rank) for rank in range(4)] == [max(1, one_socket // 3)] * 3 + [one_socket]
+    limited = tmp_path / "limited"
+    build(limited, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "350000 100000\n"})
+    assert share_of(topology_config("topology=cpu"), 0, limited / "root") == 3
+
+
+def test_who_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = topology_config("topology=cpu")
+    share = share_of(config, 0)
+    assert decided(config, 0, {}) == Threads(share, "cores", share)
+    assert decided(config, 0, {OMP: "7"}) == Threads(7, OMP, share)
+    assert decided(config, 0, {OMP: "3,2"}).count == 3
+    assert decided(config, 0, {OMP: "many"}).source == decided(config, 0, {OMP: ""}).source == "cores"
+    assert decided(config, 0, {OMP: "5", OF_AGENT: "5"}) == Threads(5, "cores", 5), "set by the agent, not by the user"
+    worker = environment_of(Role("worker", 0), config, Place())
+    assert worker[OMP] == worker[OF_AGENT] == str(share)
+    assert environment_of(Role("server", 0), config, Place())[OMP] == "1"
+    monkeypatch.setenv(OMP, "7")
+    assert not {OMP, OF_AGENT} & environment_of(Role("worker", 0), config, Place()).keys()
+
+
+@pytest.mark.parametrize(
+    ("at_start", "recorded", "workers", "count", "told"),
+    [
+        (Threads(4, "cores", 4), [2], 1, 2, ""),
+        (Threads(4, "cores", 4), [], 1, 4, ""),
+        (Threads(4, "cores", 4), [2, 2], 1, 4, ""),
+        (Threads(4, "cores", 4), [8], 1, 4, "with 8 threads a worker (this machine has 4 for it), this session"),
+        (Threads(1, OMP, 4), [2], 1, 1, "for the same bits: unset OMP_NUM_THREADS"),
+        (Threads(1, OMP, 1), [2], 1, 1, "for the same bits: OMP_NUM_THREADS=2"),
+        (Threads(2, OMP, 1), [2], 1, 2, ""),
+    ],
+)
+def test_what_a_resumed_run_computes_with(
+    at_start: Threads, recorded: list[int], workers: int, count: int, told: str, as_before: None,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(threads.log, "propagate", True)
+    threads._start = at_start
+    threads.restore(recorded, 0, workers, silent=False)
+    assert threads.used().count == torch.get_num_threads() == count
+    assert (told in caplog.text) if told else not caplog.text
+
+
+def on(processes: Processes, run_dir: Path, verb: str, **environment: str) -> str:
+    process = processes.start(run_dir, verb, **environment)
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 0, output
+    return output
+
+
+def same_bits(one: Path, other: Path) -> bool:
+    theirs = weights(other)
+    return all(torch.equal(value, theirs[name]) for name, value in weights(one).items())
+
+
+@several_cores
+@pytest.mark.slow
+def test_a_resumed_run_has_the_threads_of_its_checkpoint(freeze: Freeze, processes: Processes, tmp_path: Path) -> None:
+    """Trained with one thread, resumed on a machine that would give it all cores; or with a word where it may not."""
+    whole = freeze("whole", *NET, "trainer.max_steps=12")
+    said = on(processes, whole, "train", OMP_NUM_THREADS="1")
+    assert "1 worker on cpu, 1 thread (OMP_NUM_THREADS), batch" in said
+    assert (summary(whole)["threads"], summary(whole)["threads_from"]) == (1, OMP)
+    broken, other = (cut_back(whole, tmp_path / name, 6) for name in ("broken", "other"))
+    assert checkpoint.newest(broken)[1]["threads"] == [1]  # pyright: ignore[reportOptionalSubscript]
+    assert share_of(load(broken), 0) > 1
+    said = on(processes, broken, "resume")
+    assert "1 thread (as in the checkpoint)" in said
+    assert "bit for bit" not in said
+    assert same_bits(broken, whole)
+    said = on(processes, other, "resume", OMP_NUM_THREADS="2")
+    assert "the checkpoint was computed with 1 thread a worker, this session computes with 2 threads" in said
+    assert "for the same bits: unset OMP_NUM_THREADS" in said
+    assert not same_bits(other, whole), "the number of threads makes no difference here: the test shows nothing"
+
+
+def test_a_process_is_left_as_it_was(as_before: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    monkeypatch.setenv(OMP, "2")
+    with threads.fixed(topology_config("topology=cpu"), 0):
+        assert torch.get_num_threads() == 2
+    assert torch.get_num_threads() == 1
+
+
+# other processes
+
+
+@pytest.mark.parametrize(
+    ("others", "processors", "count", "workers", "told"),
+    [
+        (0.0, 2, 2, 1, None),
+        (0.4, 2, 2, 1, None),
+        (0.9, 2, 1, 1, None),
+        (1.9, 2, 2, 1, "OMP_NUM_THREADS=1"),
+        (20.0, 64, 8, 8, "OMP_NUM_THREADS=5"),
+        (1.9, 2, 1, 2, "topology.devices_per_node=1"),
+        (2.0, 2, 1, 1, "Expect it to be slower"),
+    ],
+)
+def test_a_busy_machine_gets_a_remedy(
+    others: float, processors: int, count: int, workers: int, told: str | None
+) -> None:
+    said = busy.warning(others, processors, count, workers)
+    assert (said is None) if told is None else (said is not None and said.endswith(told))
+
+
+def test_only_other_processes_are_counted(tmp_path: Path) -> None:
+    def at(moment: float, work: list[int], ours: int) -> busy.CpuTime:
+        stat = "".join(f"cpu{n} {ticks} 0 0 99 99 0 0 0 0 0\n" for n, ticks in enumerate(work))
+        root = build(tmp_path / str(moment), {
+            "proc/stat": f"cpu {sum(work)} 0 0 9 9 0 0 0 0 0\n{stat}", "proc/7/task/7/children": "8 ",
+            "proc/7/stat": "7 (a b) R 1 1 1 0 -1 0 0 0 0 0 5 5 0 0 20 0 1",
+            "proc/8/stat": f"8 (x) R 7 1 1 0 -1 0 0 0 0 0 {ours} 0 0 0 20 0 1", "proc/8/task/8/children": "",
+        }).root  # fmt: skip
+        found = busy.CpuTime.now({0, 1}, 7, root)
+        return busy.CpuTime(moment, found.busy, found.family)
+
+    before, after = at(0.0, [100, 100, 0], 50), at(2.0, [300, 200, 200], 150)
+    assert after.others_since(before) == pytest.approx(1.0), "of three seconds on both cores one was ours, in two"
+    assert at(0.1, [110, 100, 0], 50).others_since(before) is None
+
+
+def test_a_machine_that_is_really_busy(
+    freeze: Freeze, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(busy, "_SHORTEST_S", 0.05)  # a run in this process starts at once: all is imported
+    run_dir = freeze("run", *NET, "trainer.max_steps=1")
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"], process_group=0) for _ in range(CORES)]
+    monkeypatch.setattr(busy, "_family", lambda ancestor, root: time.process_time())  # they are this test's children
+    try:
+        assert start(run_dir) == 0
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+    assert "this machine is busy: other processes kept" in capfd.readouterr().out
