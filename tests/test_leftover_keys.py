@@ -12,7 +12,6 @@ import yaml
 from leyden.trainer import cli
 from leyden.trainer.compose import Composer
 from leyden.trainer.errors import ConfigError
-from leyden.trainer.sweep import Sweep
 
 MINE = """
 import torch
@@ -199,7 +198,10 @@ def test_the_workers_of_a_pipeline_build_the_dataset_without_the_dropped_keys(he
         "dataset=synthetic",
         "dataset._target_=mine.Data",
     ]
-    sweep = Sweep(Composer(), words)
+    composer = Composer()
+    from leyden.trainer.sweep import Sweep  # after Hydra has read its plugins, which makes their classes anew
+
+    sweep = Sweep(composer, words)
     assert sweep.judge([[*words, "seed=1"], [*words, "seed=2"]], 0) == {}
     assert sweep.plan is not None
     dataset = sweep.plan.values([], here)["dataset"]

@@ -4,6 +4,7 @@ Names, types and values are those of Lightning's Trainer 2.6 in a fit on the sam
 of Lightning's Trainer (`fit_loop`, ...), its verbs (`fit`, `test`, ...) and its connectors are not there.
 """
 
+import inspect
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,7 +61,7 @@ class TrainerView:
         if name in offered():  # its property has raised AttributeError
             if self._state.data is None:
                 raise AttributeError(f"trainer.{name} is not known yet: the data is being set up")
-            return vars(type(self))[name].__get__(self)
+            return inspect.getattr_static(self, name).__get__(self)  # raises what the property raised
         frame = sys._getframe(1)
         asks = type(frame.f_locals["self"]).__name__ if "self" in frame.f_locals else frame.f_code.co_name
         place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
