@@ -58,7 +58,9 @@ MISTAKES = {
         "logger.wandb = WandbLogger", "needs the package wandb", "pip install wandb",
     ),
     "+logger.mlflow._target_=lightning.pytorch.loggers.MLFlowLogger": ("logger.mlflow", "mlflow", "pip install mlflow"),
-    "+logger.comet._target_=lightning.pytorch.loggers.CometLogger": ("logger.comet", "comet_ml", "pip install comet_ml"),
+    "+logger.comet._target_=lightning.pytorch.loggers.CometLogger": (
+        "logger.comet", "comet_ml", "pip install comet_ml",
+    ),
     "callbacks=[default,early_stopping] callbacks.early_stopping.monitor=val_loss": (
         "callbacks.early_stopping.monitor = val_loss", "is not logged", "callbacks.early_stopping.monitor=val/loss",
     ),
