@@ -175,7 +175,7 @@ def test_a_mistake_found_by_the_workers_is_one_message(freeze: Freeze, processes
     run_dir = freeze("run", *TINY, *DDP, "optimizer.lr=-1.0")
     code, output = processes.run(run_dir)
     assert code == 2
-    assert "error: Invalid learning rate: -1.0" in output
+    assert "error: optimizer.lr=-1.0: Invalid learning rate: -1.0" in output
     assert "Traceback" not in output
     assert not run_dir.exists()
 

@@ -45,6 +45,10 @@ BUILT_GROUPS = ("dataset", "augment", "model", "task", "strategy", "optimizer", 
 class Loader(ConfigLoaderImpl):
     """Hydra's loader with three liberties in overrides: `data=` for `dataset=`, `GROUP=null`, no `+` for arguments."""
 
+    def __init__(self, search_path: Any):
+        super().__init__(search_path)
+        self._plain: dict[tuple[str | None, ...], Any] = {}
+
     def _parse_overrides_and_create_caching_repo(
         self, config_name: str | None, overrides: list[str]
     ) -> tuple[list[Override], CachingConfigRepository]:
@@ -66,6 +70,14 @@ class Loader(ConfigLoaderImpl):
             return super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
         except Exception as error:  # Hydra and OmegaConf answer some mistakes with AttributeError and the like.
             raise explained(error, Situation(self, config_name, overrides)) from None
+
+    def plain_values(self, config_name: str | None, overrides: Sequence[str]) -> dict[str, Any]:
+        """The user's keys of a composition, unresolved: for the names in it."""
+        wanted = (config_name, *overrides)
+        if wanted not in self._plain:
+            composed = self.load_configuration(config_name, list(overrides), RunMode.MULTIRUN)
+            self._plain[wanted] = OmegaConf.to_container(without_hydra(composed), resolve=False)
+        return self._plain[wanted]
 
     def files(self, config_name: str | None, overrides: list[str]) -> list[tuple[Path, str]]:
         """The YAML files of a composition in the order in which they are merged, and the package of each."""
@@ -215,12 +227,6 @@ class Composer:
         except ConfigError as error:
             raise error.located(self.origin(overrides).where, context) from None
         return run
-
-    def plain_values(self) -> dict[str, Any]:
-        """The config without any override, unresolved."""
-        values = OmegaConf.to_container(without_hydra(self.composed([])), resolve=False)
-        assert isinstance(values, dict)
-        return {str(key): value for key, value in values.items()}
 
     def origin(self, overrides: Sequence[str]) -> Origin:
         """Where each key of this composition was set."""

@@ -117,7 +117,7 @@ def raise_all(problems: Iterable[Problem]) -> None:
         raise ConfigError(*found)
 
 
-def nearest(name: str, allowed: Iterable[str], cutoff: float = 0.7) -> str | None:
+def nearest(name: str, allowed: Iterable[str], cutoff: float = 0.77) -> str | None:
     """The allowed name that the user probably meant: one that begins so, or is spelled nearly so.
 
     Args:

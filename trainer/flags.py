@@ -38,7 +38,7 @@ def _as_key(flag: str, value: str | None, typed: str, arguments: Sequence[str]) 
     given = ... if value is None else value
     others = [word for word in arguments if word not in (typed, value) and "=" in word and not word.startswith("-")]
     text = "there is no such flag; settings are given as key=value, without dashes"
-    values = composer.plain_values()
+    values = composer.loader.plain_values(composer.config_name, [])
     if key in {*dotted(values), *composer.loader.list_groups("")}:
         problem = Problem(flag, text, given, f"{key}={value}" if value is not None else f"{key}=VALUE")
     else:

@@ -4,10 +4,9 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, ValueType
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
@@ -20,12 +19,15 @@ from .known_names import known_choice
 from .origin import shown
 from .validation import unknown_key
 
+if TYPE_CHECKING:
+    from .compose import Loader
+
 
 @dataclass(frozen=True)
 class Situation:
     """What Hydra was asked to compose when it failed."""
 
-    loader: ConfigLoaderImpl
+    loader: "Loader"
     config_name: str | None
     overrides: list[str]
 
@@ -45,18 +47,13 @@ class Situation:
         """The config without the override of a key, for the names in it; that of no override where it has others."""
         others = [o for o in self.overrides if self.key_of(o) not in _spellings(key)]
         try:
-            return self._values(others)
+            return self.loader.plain_values(self.config_name, others)
         except ConfigError:
-            return self._values([])
+            return self.loader.plain_values(self.config_name, [])
 
     @staticmethod
     def key_of(override: str) -> str:
         return re.sub(r"^[+~]+", "", override.split("=")[0])
-
-    def _values(self, overrides: list[str]) -> dict[str, Any]:
-        composed = self.loader.load_configuration(self.config_name, overrides, RunMode.MULTIRUN)
-        values = OmegaConf.to_container(composed, resolve=False)
-        return {str(key): value for key, value in values.items() if key != "hydra"} if isinstance(values, dict) else {}
 
 
 def _spellings(key: str) -> tuple[str, ...]:
@@ -136,7 +133,7 @@ def _no_such_choice(group: str, name: str, options: list[str], where: str) -> Co
     meant = f"; did you mean {close}?" if close else ""
     text = f"there is no such choice{meant}\n{group} can be {listed(options)}"
     remedy = known or (f"{group}={close}" if close else "")
-    if group == "dataset" and "/" in name and not remedy:
+    if group == "dataset" and not remedy and Path(name).expanduser().exists():
         remedy = f"dataset=image_folder dataset.root={name}"
     return refuse(group, text, name, remedy, where)
 

@@ -37,9 +37,11 @@ class Reconstruction(LightningModule):
     """What is logged, whatever the number of classes."""
 
     @staticmethod
-    def call_model(model: Any, images: Tensor) -> Any:
-        """What this task has of a network, for a trial before the start."""
-        return model(images, 0)
+    def try_network(model: Any, images: Tensor, classes: int | None) -> str | None:
+        """What is wrong with what a network makes of images; for a trial before the start, without values."""
+        shape = list(model(images, 0).shape)
+        wanted = [len(images), 3]
+        return None if shape == wanted else f"its forward(images, stage) makes {shape} of a batch, not {wanted}"
 
     def __init__(
         self, model: Any, sparsity: float = 0.1, stage: int | None = None, epochs_per_stage: int | None = None

@@ -2,7 +2,6 @@
 
 import importlib
 import inspect
-import os
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import NoneType, UnionType
@@ -12,6 +11,7 @@ from pydantic import ValidationError
 
 from .config import Config, Target
 from .errors import Problem, listed, nearest, spelled
+from .faults import raised_at
 from .known_names import DATASET_SAYS
 from .known_names import known as known_name
 from .targets import GIVEN, locate
@@ -100,7 +100,7 @@ def find(key: str, node: Target) -> Callable[..., Any] | Problem:
     except ValueError as error:
         return Problem(f"{key}._target_", f"{error}{_meant(node.target)}", node.target)
     except Exception as error:  # A user's module may raise anything while it is imported.
-        text = f"importing it failed: {type(error).__name__}: {error}{_raised_at(error)}"
+        text = f"importing it failed: {type(error).__name__}: {error}{raised_at(error)}"
         return Problem(f"{key}._target_", text, node.target)
     if not callable(found):
         return Problem(f"{key}._target_", "is neither a class nor a function", node.target)
@@ -244,16 +244,3 @@ def _meant(target: str) -> str:
         close = nearest(parts[cut], public)
         return f"; did you mean {'.'.join([*parts[:cut], close, *parts[cut + 1 :]])}?" if close else ""
     return "; looked for it in the current folder, in --config-dir and among the installed packages"
-
-
-def _raised_at(error: BaseException) -> str:
-    """File and line of the user's code that raised, the last one outside Python's own import machinery."""
-    if isinstance(error, SyntaxError):
-        return f" ({error.filename}:{error.lineno})"
-    trace, place = error.__traceback__, ""
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        if "importlib" not in file and os.path.dirname(file) != os.path.dirname(__file__):
-            place = f" ({file}:{trace.tb_lineno})"
-        trace = trace.tb_next
-    return place

@@ -40,9 +40,19 @@ class Classification(LightningModule):
     """What is logged, each from so many classes on. Of this class alone: a derived one may log something else."""
 
     @staticmethod
-    def call_model(model: nn.Module, images: Tensor) -> Any:
-        """What this task has of a network, for a trial before the start."""
-        return model(images)
+    def try_network(model: nn.Module, images: Tensor, classes: int | None) -> str | None:
+        """What is wrong with what a network makes of images; for a trial before the start, without values.
+
+        Args:
+            classes: of the data; None: not known yet.
+        """
+        scores: Any = model(images)
+        if not isinstance(scores, Tensor):
+            return f"its forward gives a {type(scores).__name__}, and the task computes its loss from one tensor"
+        wanted = [len(images), classes or 1]
+        if scores.ndim >= 2 and len(scores) == wanted[0] and scores.shape[1] >= wanted[1]:
+            return None
+        return f"its forward makes {list(scores.shape)} of a batch of {len(images)} images, not scores {wanted}"
 
     def __init__(self, model: nn.Module, classes: int, label_smoothing: float = 0.0):
         super().__init__()

@@ -114,14 +114,14 @@ class _Network:
         self._node = node
         self._shape = shape
         self._classes = classes
-        self._takes: Callable[..., Any] | None = vars(locate(config.task.target)).get("call_model")
-        """How a task of ours calls the network; None: somebody else's task, of which nothing is known."""
+        self._try: Callable[..., str | None] | None = vars(locate(config.task.target)).get("try_network")
+        """Of a task of ours; None: a user's task, of which it is not known how it calls the network."""
 
     def problem(self) -> Problem | None:
         """What is wrong with it; None also where that cannot be known without values."""
         try:
             with torch.device("meta"):
-                return self._wrong(*self._run("meta"))
+                return self._run("meta")
         except Exception as error:
             counts = not _NOT_THE_USERS.search(str(error)) and self._fails_again(error)
             return self._of(error) if counts else None
@@ -135,33 +135,18 @@ class _Network:
             known.key, f"does not take a batch of images of {shape}: {known.text}", known.value, known.remedy
         )
 
-    def _run(self, device: str) -> tuple[Any, Any]:
-        """The network, and what it makes of a batch; None where it is not known how it is called."""
+    def _run(self, device: str) -> Problem | None:
         classes = self._classes or _UNKNOWN_CLASSES
         model = built("model", self._node, classes=classes, image_shape=self._shape, seed=0)
-        if self._takes is None or _wrong_kind(self._node, model):
-            return model, None
-        built("task", self._task, model=model, classes=classes, image_shape=self._shape)
-        with torch.no_grad():
-            return model, self._takes(model, torch.empty(_BATCH, *self._shape, device=device))
-
-    def _wrong(self, model: Any, scores: Any) -> Problem | None:
-        if self._takes is None:
+        if self._try is None:
             return _lazy(self._node, model)
         wrong = _wrong_kind(self._node, model)
-        return self._wrong_scores(scores) if wrong is None else wrong
-
-    def _wrong_scores(self, scores: Any) -> Problem | None:
-        name, least = self._node.target.rpartition(".")[2], self._classes or 1
-        if not isinstance(scores, torch.Tensor):
-            text = f"its forward gives a {type(scores).__name__}, and the task computes its loss from one tensor"
-        elif scores.ndim < 2 or len(scores) != _BATCH or scores.shape[1] < least:
-            text = (
-                f"its forward makes {list(scores.shape)} of a batch of {_BATCH} images, not scores [{_BATCH}, {least}]"
-            )
-        else:
-            return None
-        return Problem("model", text, name)
+        if wrong is not None:
+            return wrong
+        built("task", self._task, model=model, classes=classes, image_shape=self._shape)
+        with torch.no_grad():
+            text = self._try(model, torch.empty(_BATCH, *self._shape, device=device), self._classes)
+        return None if text is None else Problem("model", text, self._node.target.rpartition(".")[2])
 
     def _fails_again(self, error: Exception) -> bool:
         from torch._subclasses.fake_tensor import FakeTensorMode

@@ -1,0 +1,199 @@
+"""What Leyden suggests in place of a mistake: the suggestion is typed, and it works; or there is none."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from leyden.trainer import cli, topology
+from leyden.trainer.compose import Composer
+from leyden.trainer.errors import ConfigError, Problem, nearest, spelled
+from leyden.trainer.known_names import CHOICES, known
+
+_OVERRIDE = re.compile(r"\+?[\w.@/]+=\S+")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "photos").mkdir()
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def composer() -> Composer:
+    return Composer()
+
+
+# the mistake, and what the remedy must begin with; "": no remedy
+TRANSLATED = {
+    # Lightning
+    "max_epochs=3": "trainer.max_epochs=3",
+    "trainer.devices=2": "topology.devices_per_node=2 strategy=ddp",
+    "devices=[0,1]": "topology.devices_per_node=2 strategy=ddp",
+    "trainer.num_nodes=2": "topology.nodes=2 topology.launcher=node strategy=ddp",
+    "trainer.strategy=ddp_spawn": "strategy=ddp",
+    "trainer.precision=16": "trainer.precision=bf16-mixed",  # float16 needs a GPU
+    "precision=bf16": "trainer.precision=bf16-mixed",
+    "trainer.default_root_dir=runs/a": "hydra.run.dir=runs/a",
+    "ckpt_path=last.ckpt": "leyden resume last.ckpt",
+    "trainer.accelerator=cpu": "topology.device.kind=cpu",
+    "gradient_clip_val=1.0": "trainer.gradient_clip_val=1.0",
+    "callbacks=[default,EarlyStopping]": "callbacks=[default,early_stopping]",
+    "strategy=deepspeed_stage_2": "strategy=fsdp topology.devices_per_node=2",
+    "strategy=ddp_find_unused_parameters_true": "strategy=ddp strategy.find_unused_parameters=true",
+    "logger=wandb": "pip install wandb",
+    "logger=tensorboard": "logger=default",
+    # Keras
+    "epochs=3": "trainer.max_epochs=3",
+    "validation_split=0.1": "dataset.val_fraction=0.1",
+    "strategy=mirrored": "strategy=ddp",
+    "optimizer=rmsprop": "optimizer=adagrad optimizer._target_=torch.optim.RMSprop",
+    "patience=3": "callbacks=[default,early_stopping] callbacks.early_stopping.patience=3",
+    "mixed_precision=mixed_bfloat16": "trainer.precision=bf16-mixed",
+    # timm
+    "lr=0.1": "optimizer.lr=0.1",
+    "opt=adam": "optimizer=adamw optimizer.weight_decay=0.0",
+    "sched=cosine": "schedule=cosine",
+    "model=mlp drop=0.1": "model.dropout=0.1",
+    "smoothing=0.1": "task.label_smoothing=0.1",
+    "workers=1": "dataset.num_workers=1",
+    "amp=true": "trainer.precision=bf16-mixed",
+    "model_ema=true": "callbacks=[default,ema]",
+    "data_dir=photos": "dataset=image_folder dataset.root=photos",
+    # Hugging Face
+    "learning_rate=0.1": "optimizer.lr=0.1",
+    "num_train_epochs=3": "trainer.max_epochs=3",
+    "per_device_train_batch_size=32": "batch_size=32",
+    "warmup_steps=10": "schedule.warmup_steps=10",
+    "logging_steps=10": "trainer.log_every_n_steps=10",
+    "output_dir=runs/a": "hydra.run.dir=runs/a",
+    "bf16=true": "trainer.precision=bf16-mixed",
+    "resume_from_checkpoint=a.ckpt": "leyden resume a.ckpt",
+    "deepspeed=ds.json": "strategy=fsdp topology.devices_per_node=2",
+    # torchrun, Slurm, Horovod
+    "nproc_per_node=4": "topology.devices_per_node=4 strategy=ddp",
+    "nnodes=2": "topology.nodes=2 topology.launcher=node strategy=ddp",
+    "gpus=4": "topology.devices_per_node=4 strategy=ddp",
+    "gpus=3": "topology.devices_per_node=3 batch_size=63 strategy=ddp",
+    "partition=gpu": "topology.slurm.partition=gpu",
+    "horovod=true": "strategy=ddp",
+    # Ultralytics and others
+    "imgsz=32": "dataset.image_size=32",
+    "bs=32": "batch_size=32",
+    "device=cpu": "topology.device.kind=cpu",
+    "resume=true": "leyden resume",
+    "project=mine": "pip install wandb",
+    "wd=0.1": "optimizer.weight_decay=0.1",
+    "arch=resnet18": "model=resnet18",
+    "data=photos": "dataset=image_folder dataset.root=photos",
+    # near spellings, and values that do not fit
+    "trainer.max_epoch=3": "trainer.max_epochs=3",
+    "trainer.max_epoch=three": "",
+    "epochs=three": "",
+    "gpus=many": "topology.devices_per_node=1",
+    "arch=quantum": "",
+    "data_dir=nowhere": "",
+    # what nobody can know
+    "frobnicate=3": "",
+    "strategy=quantum": "",
+    "logger=papyrus": "",
+    "trainer.reload_dataloaders=1": "",
+}
+
+
+@pytest.mark.parametrize("command", TRANSLATED)
+def test_remedy_works_or_is_not_given(command: str, here: Path, composer: Composer) -> None:
+    typed = command.split()
+    with pytest.raises(ConfigError) as caught:
+        composer.run(typed)
+    (problem,) = caught.value.problems
+    assert problem.remedy.startswith(TRANSLATED[command]), problem.remedy
+    assert problem.remedy or not TRANSLATED[command]
+    if not TRANSLATED[command]:
+        assert not problem.remedy
+    for remedied in ways_out(typed, problem):
+        composer.judged(composer.composed(remedied), remedied)
+    assert not list(here.glob("outputs*"))
+
+
+def ways_out(typed: list[str], problem: Problem) -> list[list[str]]:
+    """Command lines with a remedy in place of the mistake; none where it is prose, which must name a command."""
+    ways = [way.split() for way in problem.remedy.split(" or ")] if problem.remedy else []
+    if not all(_OVERRIDE.fullmatch(word) for way in ways for word in way):
+        assert re.search(r"\b(leyden|pip install) ", problem.remedy), problem.remedy
+        return []
+    mistake = problem.where.removeprefix("override '").removesuffix("'")
+    assert mistake in typed
+    return [[*(o for o in typed if o != mistake), *way] for way in ways]
+
+
+def test_table_is_long_enough() -> None:
+    assert len(TRANSLATED) >= 60
+
+
+@pytest.mark.parametrize(
+    ("command", "remedy"),
+    [
+        ("--lr 0.1", "optimizer.lr=0.1"),
+        ("--trainer.max_epochs=3", "trainer.max_epochs=3"),
+        ("--epochs 3", "trainer.max_epochs=3"),
+        ("--batch-size 32", "batch_size=32"),
+        ("--gpus 2", "topology.devices_per_node=2 strategy=ddp"),
+        ("--fp16", "trainer.precision=bf16-mixed"),
+        ("--multi-run", "--multirun"),
+        ("--wandb", "pip install wandb"),
+        ("--frobnicate", "leyden --help"),
+    ],
+)
+def test_flags_of_other_tools(command: str, remedy: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(command.split()) == 2
+    told = capsys.readouterr().err
+    assert f"try: {remedy}" in told, told
+    if _OVERRIDE.match(remedy):
+        assert cli.main([*remedy.split(), "--cfg", "job"]) == 0
+
+
+def test_on_a_gpu_float16_stays(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("leyden.trainer.topology", "leyden.trainer.checks"):
+        monkeypatch.setattr(f"{module}.gpu_count", lambda: 1)
+    with pytest.raises(ConfigError) as caught:
+        Composer().run(["fp16=true"])
+    assert caught.value.problems[0].remedy == "trainer.precision=16-mixed"
+    assert topology.gpu_count() == 1
+
+
+def test_another_value_than_the_users_is_explained(here: Path, composer: Composer) -> None:
+    with pytest.raises(ConfigError) as caught:
+        composer.run(["fp16=true"])
+    assert "16-mixed: float16 needs a GPU" in caught.value.problems[0].text
+
+
+def test_a_second_mistake_does_not_hide_the_remedy_of_the_first(here: Path, composer: Composer) -> None:
+    with pytest.raises(ConfigError) as caught:
+        composer.run(["epochs=3", "batch_size=0"])
+    assert caught.value.problems[0].remedy == "trainer.max_epochs=3"
+
+
+def test_choices_name_groups_that_there_are(composer: Composer) -> None:
+    groups = composer.loader.list_groups("")
+    assert set(CHOICES) <= set(groups)
+    for group, choices in CHOICES.items():
+        assert not set(choices) & set(composer.loader.get_group_options(group)), group
+
+
+def test_words_are_lower_case_and_looked_up_with_dashes() -> None:
+    assert known("Batch-Size-Per-GPU".replace("Size", "size"), "8") == known("batch_size_per_gpu", "8")
+    assert known("frobnicate", "8") is None
+
+
+@pytest.mark.parametrize(("name", "meant"), [("epochs", None), ("max_epoch", "max_epochs"), ("ckpt", None)])
+def test_only_near_spellings_are_near(name: str, meant: str | None) -> None:
+    assert nearest(name, ["max_epochs", "min_epochs", "python_path", "interval"]) == meant
+
+
+def test_values_are_spelled_as_overrides_take_them() -> None:
+    values = (None, True, [1, "a"], {"a": 1}, "it's", "a b")
+    assert [spelled(v) for v in values] == ["null", "true", "[1,a]", None, "'it\\'s'", "'a b'"]
