@@ -67,7 +67,7 @@ class Counts(Callback):
     def state_key(self) -> str:
         return self._generate_state_key(of=self.of)
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, *arguments: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *arguments: Any) -> None:  # pyright: ignore
         self.count += 1
         SEEN.append((self.of, self.count, self.loaded))
 
@@ -85,9 +85,15 @@ class Counts(Callback):
 
 
 class Stops(Recorder):
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, *arguments: Any) -> None:
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *arguments: Any) -> None:  # pyright: ignore
         SEEN.append(("on_train_batch_end", trainer.global_step))
         if trainer.global_step == 3:
+            trainer.should_stop = True
+
+
+class StopsOnOne(Callback):
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *arguments: Any) -> None:  # pyright: ignore
+        if trainer.global_rank == 1:
             trainer.should_stop = True
 
 

@@ -12,7 +12,8 @@ import pytorch_lightning
 from lightning.pytorch import Trainer
 from lightning.pytorch import callbacks as lightning_callbacks
 from pool import Pool
-from runs import POINTS, TINY, Freeze, cut_back, distance, metrics, rows, summary, task, weights
+from pytorch_lightning import callbacks as other_callbacks
+from runs import POINTS, TINY, Freeze, Processes, cut_back, distance, metrics, rows, summary, task, weights
 
 from leyden.trainer import checkpoint, cli
 from leyden.trainer.callbacks.lightning_refusals import is_lightning_callback, refusal
@@ -96,6 +97,16 @@ def test_a_callback_may_end_the_training_after_any_batch(freeze: Freeze, seen: l
     assert start(run_dir) == 0
     assert of_the_fit(seen) == expected
     assert summary(run_dir)["steps"] == 3
+
+
+@pytest.mark.slow
+def test_one_asynchronous_worker_may_end_the_training_of_all(freeze: Freeze, processes: Processes) -> None:
+    asgd = ["strategy=asgd", "topology.devices_per_node=2", f"python_path=[{Path(__file__).parent}]"]
+    run_dir = freeze("run", *TINY, *asgd, own("StopsOnOne"), "trainer.max_epochs=4", "trainer.hang_timeout=30")
+    code, output = processes.run(run_dir)
+    assert code == 0, output
+    assert summary(run_dir)["epochs"] == 1
+    assert summary(run_dir)["stop_reason"] == "Classification asked to stop"
 
 
 def test_learning_rates_are_logged_as_by_lightning(freeze: Freeze) -> None:
@@ -209,9 +220,7 @@ INSTEAD = {
 }
 
 
-@pytest.mark.parametrize(
-    "package", [lightning_callbacks, pytorch_lightning.callbacks], ids=lambda module: module.__name__
-)
+@pytest.mark.parametrize("package", [lightning_callbacks, other_callbacks], ids=lambda module: module.__name__)
 def test_every_callback_of_lightnings_is_called_or_refused(package: Any) -> None:
     classes = {name: getattr(package, name) for name in package.__all__}
     ours = {name: cls for name, cls in classes.items() if inspect.isclass(cls) and is_lightning_callback(cls)}
@@ -248,3 +257,16 @@ def test_refusals_are_said_before_the_start(
     for part in SAID[command]:
         assert part in error
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "strategy", [["strategy=ddp"], ["strategy=butterfly", "strategy.lazy=true"]], ids=["ddp", "lazy"]
+)
+def test_gradients_zeroed_after_the_forward_train_the_same(
+    freeze: Freeze, pools: Callable[[int], Pool], strategy: list[str]
+) -> None:
+    two = [*POINTS, *strategy, "topology.devices_per_node=2", "trainer.accumulate_grad_batches=2"]
+    runs = [freeze(name, *two, task(name)) for name in ("Plain", "ZeroGradHook")]
+    for run_dir in runs:
+        pools(2).run(run_dir)
+    assert distance(*[weights(run_dir) for run_dir in runs]) == 0.0

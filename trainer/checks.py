@@ -349,8 +349,10 @@ def _callbacks_refuse(config: Config) -> Iterator[Problem]:
 def _lightning_callbacks(config: Config) -> Iterator[Problem]:
     """Lightning's callbacks that the loop cannot call."""
     for name, node in config.callbacks.items():
-        cls = None if node is None else _class(f"callbacks.{name}", node)
-        if node is None or not is_lightning_callback(cls):
+        if node is None:
+            continue
+        cls = _class(f"callbacks.{name}", node)
+        if not is_lightning_callback(cls):
             continue
         refused = refusal(cls)
         if refused is not None:

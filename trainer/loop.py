@@ -189,7 +189,17 @@ class Epoch:
             return False
         elif self._due_inside():
             self._validate_inside()
+        self._agree_on_the_end()
         return state.stop_reason is None
+
+    def _agree_on_the_end(self) -> None:
+        """Asynchronous workers ask to stop at steps of their own: where all meet, what one asks for holds for all."""
+        state = self.state
+        if self.turns is None or state.fabric.world_size == 1:
+            return
+        reasons: list[str | None] = [None] * state.fabric.world_size
+        torch.distributed.all_gather_object(reasons, state.stop_reason)
+        state.stop_reason = next((reason for reason in reasons if reason is not None), None)
 
     def _train_tickets(self, turns: Turns) -> None:
         """As long as there are any for this worker."""
@@ -516,6 +526,7 @@ class Epoch:
         state.hooks("on_train_epoch_end")
         pulse.at(MEETING, state.step)
         state.report({**state.log.epoch_values(state.fabric.strategy), "epoch": float(state.epoch)})
+        self._agree_on_the_end()
         pulse.at(CALLBACKS, state.step)
         state.log.entries.clear()
         for entry in state.schedules:
