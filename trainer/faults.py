@@ -5,10 +5,12 @@ import re
 import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from .config import Target
 from .errors import CannotStart, Problem
+from .origin import shown
 from .targets import build
 
 _STARTS_WITH_KEY = re.compile(
@@ -68,10 +70,10 @@ def fault(key: str, node: Target, error: Exception) -> Problem:
     )
     starts = _STARTS_WITH_KEY.fullmatch(text)
     if starts:
-        return Problem(starts[1], starts[3], starts[2])
+        return Problem(starts[1], starts[3], _as_typed(starts[2]))
     name = _argument(text, node.arguments)
     where = f"{key}.{name}" if name else key
-    value = node.arguments[name] if name else node.target.rpartition(".")[2]
+    value = _as_typed(node.arguments[name]) if name else node.target.rpartition(".")[2]
     if key == "optimizer" and name in _ALLOWED and isinstance(error, ValueError):
         allowed, example = _ALLOWED[name]
         return Problem(where, allowed, value, example if "=" in example else f"{where}={example}")
@@ -86,7 +88,12 @@ def fault(key: str, node: Target, error: Exception) -> Problem:
 def stated(message: str) -> str | Problem:
     """A message that begins with the key at fault, as KEY=VALUE, taken apart; any other as it is."""
     starts = _STARTS_WITH_KEY.fullmatch(message)
-    return Problem(starts[1], starts[3], starts[2]) if starts else message
+    return Problem(starts[1], starts[3], _as_typed(starts[2])) if starts else message
+
+
+def _as_typed(value: Any) -> Any:
+    """A path that was made absolute when the config was frozen, as it can be read from the current folder."""
+    return shown(Path(value)) if isinstance(value, str) and value.startswith("/") else value
 
 
 def _argument(text: str, arguments: Mapping[str, Any]) -> str:

@@ -207,7 +207,7 @@ def _unknown(match: re.Match[str], situation: Situation) -> ConfigError:
 
 def _unknown_group(key: str, value: Any, situation: Situation) -> ConfigError:
     group = key.split("@")[0]
-    close = nearest(group, situation.groups())
+    close = nearest(group, situation.groups()) or nearest(group.rpartition("/")[2], situation.groups())
     text = "there is no such config group" + (f"; did you mean {close}?" if close else "")
     return refuse(key, f"{text}\nthe groups are {listed(situation.groups())}", value, where=situation.typed(key))
 

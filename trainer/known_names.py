@@ -234,7 +234,7 @@ def known_precision(name: str) -> str:
     return _PRECISION.get(name.lower(), "")
 
 
-_SPLITS = {"valid": "val", "validation": "val", "eval": "val", "dev": "val"}
+_SPLITS = {"valid": "val", "validation": "val", "eval": "val", "dev": "val", "test": "val"}
 _METRICS = {"accuracy": "acc", "top1": "acc", "acc1": "acc", "top5": "acc5", "error": "loss", "cost": "cost"}
 
 
