@@ -1,4 +1,4 @@
-"""Attributes of `self.trainer` that stand in the source of a LightningModule or LightningDataModule. Nothing is run."""
+"""Attributes of the trainer that stand in the source of a class written for Lightning. Nothing is run."""
 
 import ast
 import inspect
@@ -14,26 +14,29 @@ _CATCHES = {"AttributeError", "Exception", "BaseException"}
 
 
 class Use(NamedTuple):
-    """One read of `self.trainer.NAME`."""
+    """One read of `TRAINER.NAME`."""
 
     name: str
     file: str
     line: int
 
 
-def uses(cls: type) -> list[Use]:
-    """Reads of `self.trainer.NAME` in the class's own source and in that of its bases outside Lightning.
+def uses(cls: type, trainer: str = "self.trainer") -> list[Use]:
+    """Reads of `TRAINER.NAME` in the class's own source and in that of its bases outside Lightning.
+
+    Args:
+        trainer: how the class calls it: "self.trainer" in a module, "trainer" among the arguments of a callback.
 
     Left out: names that the class looks for first (hasattr, getattr, an except for AttributeError) or sets itself, and
     methods for prediction. A class whose source cannot be read has none.
     """
-    readers = [_read(base) for base in cls.__mro__ if not of_lightning(base)]
+    readers = [_read(base, trainer) for base in cls.__mro__ if not of_lightning(base)]
     known = {name for reader in readers for name in reader.known}
     return [use for reader in readers for use in reader.found if use.name not in known]
 
 
-def _read(cls: type) -> "_Reader":
-    reader = _Reader(inspect.getsourcefile(cls) or "" if cls.__module__ != "builtins" else "")
+def _read(cls: type, trainer: str) -> "_Reader":
+    reader = _Reader(inspect.getsourcefile(cls) or "" if cls.__module__ != "builtins" else "", trainer)
     try:
         lines, first = inspect.getsourcelines(cls)
         tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -45,8 +48,9 @@ def _read(cls: type) -> "_Reader":
 
 
 class _Reader(ast.NodeVisitor):
-    def __init__(self, file: str):
+    def __init__(self, file: str, trainer: str):
         self.file = file
+        self.trainer = trainer
         self.before = 0
         """Lines of the file above the class."""
         self.found: list[Use] = []
@@ -72,23 +76,20 @@ class _Reader(ast.NodeVisitor):
     def visit_Call(self, node: ast.Call) -> None:
         if isinstance(node.func, ast.Name) and node.func.id in ("hasattr", "getattr") and len(node.args) > 1:
             asked, name = node.args[:2]
-            if _is_trainer(asked) and isinstance(name, ast.Constant):
+            if self._is_trainer(asked) and isinstance(name, ast.Constant):
                 self.known.add(str(name.value))
         self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        if _is_trainer(node.value):
+        if self._is_trainer(node.value):
             if isinstance(node.ctx, ast.Load):
                 self.found.append(Use(node.attr, self.file, self.before + node.lineno))
             else:
                 self.known.add(node.attr)
         self.generic_visit(node)
 
-
-def _is_trainer(node: ast.AST) -> bool:
-    """Whether an expression is `self.trainer`."""
-    is_self = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
-    return is_self and node.attr == "trainer"  # pyright: ignore[reportAttributeAccessIssue]
+    def _is_trainer(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node) == self.trainer
 
 
 def _names(node: ast.AST | None) -> Iterator[ast.Name]:

@@ -11,11 +11,11 @@ from typing import Any
 from lightning.pytorch import LightningModule
 from lightning.pytorch.loggers.logger import DummyLogger
 
-from ..lightning_packages import is_lightning_module, overrides
+from ..lightning_packages import is_lightning_module, lightning_base, overrides
 from ..log import log
 from ..state import RunState
 from ..trainer_view import TrainerView
-from .lightning_refusals import is_lightning_callback, lightning_base, refusal
+from .lightning_refusals import is_lightning_callback, refusal
 
 _OF_THE_OBJECT = (
     "barebones", "datamodule", "predicting", "progress_bar_callback", "sanity_checking", "state", "testing", "training",
@@ -104,7 +104,7 @@ class Observers:
 
 def _of_the_base(method: Any) -> bool:
     """Whether a callback has left the hook as Lightning's Callback has it, where it does nothing."""
-    base = lightning_base(type(getattr(method, "__self__", None)))
+    base = lightning_base(type(getattr(method, "__self__", None)), "Callback")
     return base is not None and getattr(method, "__func__", None) is vars(base).get(method.__name__)
 
 
