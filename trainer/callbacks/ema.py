@@ -104,7 +104,7 @@ class EMA:
 
     @contextmanager
     def evaluated(self, state: RunState) -> Iterator[None]:
-        """The average in place of the weights. Updates that were put off are done (`StrategyContract.settle`)."""
+        """The average in place of the weights. Steps that a strategy has put off are done (`Contract.settle`)."""
         if not self.average:
             yield
             return
