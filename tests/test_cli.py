@@ -192,7 +192,7 @@ def test_folder_with_other_files_is_refused_and_kept(here: Path, capsys: pytest.
     (here / "notes").mkdir()
     (here / "notes/thesis.txt").write_text("years of work")
     for folder, told in (("notes", "is not empty"), (".", "is not empty"), ("notes/thesis.txt", "is a file")):
-        assert cli.main([f"hydra.run.dir={folder}", *QUIET, "model.dropout=1.5"]) == 2
+        assert cli.main([f"hydra.run.dir={folder}", *QUIET, "schedule.warmup_steps=100000"]) == 2
         assert told in capsys.readouterr().err
     assert (here / "notes/thesis.txt").read_text() == "years of work"
 
@@ -224,9 +224,9 @@ def test_output_place_without_permission(here: Path, capsys: pytest.CaptureFixtu
 
 
 def test_mistake_that_only_building_shows_leaves_no_folder(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main([*QUIET, "model.dropout=1.5"]) == 2
+    assert cli.main([*QUIET, "schedule.warmup_steps=100000"]) == 2
     told = capsys.readouterr().err
-    assert "dropout=1.5" in told
+    assert "schedule.warmup_steps = 100000" in told
     assert "Traceback" not in told
     assert not list(here.iterdir())
 
