@@ -25,7 +25,7 @@ class FirstFetch:
     def on_fit_start(self, state: RunState) -> None:
         here: Any = state.fabric.strategy.here  # pyright: ignore[reportAttributeAccessIssue]
         path = state.run_dir / "first_fetch.pt"
-        holder = here.link if isinstance(here, Live) else here.simulation.piece
+        holder: Any = here.link if isinstance(here, Live) else here.simulation.piece
         pull = holder.pull
 
         def noted(*worker: int) -> torch.Tensor:

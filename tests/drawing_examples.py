@@ -89,9 +89,9 @@ class Draws(nn.Module):
 class DrawsInEvaluation(Classification):
     """Its validation moves every generator."""
 
-    def validation_step(self, batch: Any, batch_idx: int) -> None:
+    def validation_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         _ = (torch.rand(1), random.random(), np.random.random())
-        super().validation_step(batch, batch_idx)
+        return super().validation_step(batch, batch_idx)
 
 
 class DrawsInTraining(Classification):

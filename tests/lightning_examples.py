@@ -548,7 +548,8 @@ class LoadersInside(Plain):
     def setup(self, stage: str) -> None:
         if stage == "fit":
             SEEN.append("setup(fit)")
-            SEEN.append((self.trainer.datamodule, self.trainer.world_size, self.trainer.max_epochs))
+            trainer: Any = self.trainer
+            SEEN.append((trainer.datamodule, self.trainer.world_size, self.trainer.max_epochs))
             self.sets = points(self.samples, 1), points(23, 2)
         if stage == "test":
             self.test_set = points(17, 3)

@@ -28,8 +28,13 @@ ALMOST = 1e-14
 class Recorder(Logger):
     """Keeps what Lightning's Trainer logs, by name."""
 
-    name = property(lambda self: "recorder")
-    version = property(lambda self: 0)
+    @property
+    def name(self) -> str:
+        return "recorder"
+
+    @property
+    def version(self) -> int:
+        return 0
 
     def __init__(self) -> None:
         super().__init__()

@@ -125,9 +125,11 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
 
 def make_loggers(config: Config, run_dir: Path) -> list[Logger]:
     """Those of the config; none where nothing is to be kept."""
-    given = {"root_dir": str(run_dir), "save_dir": str(run_dir)}
-    quiet = config.trainer.fast_dev_run
-    return [] if quiet else [built(f"logger.{n}", node, **given) for n, node in config.logger.items() if node]
+    if config.trainer.fast_dev_run:
+        return []
+    folder = str(run_dir)
+    nodes = {name: node for name, node in config.logger.items() if node is not None}
+    return [built(f"logger.{name}", node, root_dir=folder, save_dir=folder) for name, node in nodes.items()]
 
 
 def make_fabric(config: Config, loggers: Sequence[Logger]) -> Fabric:

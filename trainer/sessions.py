@@ -80,9 +80,7 @@ def recorded(summary: Mapping[str, Any], progress_file: Path) -> list[Record]:
 
 def totals(records: Iterable[Record]) -> dict[str, float]:
     """Sums over sessions. Steps that were made again after a kill count each time: they took their time."""
-    names = ("steps", "samples", "train_seconds")
-    sums = dict.fromkeys(names, 0)
-    for record in records:
-        sums = {name: sums[name] + record[name] for name in names}
+    kept = list(records)
+    sums = {name: sum(record[name] for record in kept) for name in ("steps", "samples", "train_seconds")}
     seconds = sums["train_seconds"]
     return {**sums, "samples_per_second": sums["samples"] / seconds if seconds else 0.0}

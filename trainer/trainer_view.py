@@ -254,11 +254,11 @@ class TrainerView:
     @property
     def limit_train_batches(self) -> int | float:
         """Of optimizer steps, as in Leyden's config; without accumulation that is of batches, as in Lightning."""
-        return self._state.config.trainer.limit_train_batches
+        return self._state.config.trainer.train_limit
 
     @property
     def limit_val_batches(self) -> int | float:
-        return self._state.config.trainer.limit_val_batches
+        return self._state.config.trainer.val_limit
 
     @property
     def limit_test_batches(self) -> int | float:
@@ -272,7 +272,7 @@ class TrainerView:
         return there_is and self.limit_val_batches > 0
 
     @property
-    def check_val_every_n_epoch(self) -> int:
+    def check_val_every_n_epoch(self) -> int | None:
         return self._state.config.trainer.check_val_every_n_epoch
 
     # Workers and devices
