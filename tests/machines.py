@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from leyden.trainer.compose import Composer, frozen, without_hydra
+from leyden.trainer.compose import Composer
 from leyden.trainer.config import Config
 from leyden.trainer.validation import validated
 
@@ -22,7 +22,7 @@ def topology_config(*overrides: str, config_dir: Path | None = None) -> Config:
     """A composed and validated config, on whatever machine; what only the machine could refuse is not asked."""
     composer = Composer(str(config_dir) if config_dir else None)
     composed = composer.composed(overrides)
-    return validated(frozen(without_hydra(composed), composed.hydra.runtime.choices, composer.python_path))
+    return validated(composer.frozen(composed))
 
 
 def build(folder: Path, files: Mapping[str, str], nvidia_smi: str | None = None) -> Built:

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from runs import TINY
 from leyden.trainer import cli
 from leyden.trainer.compose import Composer
 from leyden.trainer.config import Target
+from leyden.trainer.errors import ConfigError
 from leyden.trainer.signatures import node_problems
 from leyden.trainer.topology import CPU_WORKERS_PER_CORE, cores, gpu_count
 
@@ -298,7 +300,14 @@ def test_what_the_schema_shows_needs_neither_torch_nor_lightning(arguments: list
 # test_topologies.py has those of topology/: few of them are this machine
 SHIPPED = sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml") if path.parent.name != "topology")
 TWO = ["topology.devices_per_node=2"]
+PHOTOS = ["dataset=synthetic", "dataset.image_shape=[3,224,224]"]
 NEEDS = {
+    "model/alexnet.yaml": PHOTOS,
+    "model/alexnet_owt.yaml": PHOTOS,
+    "model/cots_autoencoder.yaml": ["dataset=synthetic", "dataset.image_shape=[3,200,200]", "task=reconstruction"],
+    "model/easgd_imagenet11.yaml": PHOTOS,
+    "model/zfnet.yaml": PHOTOS,
+    "task/reconstruction.yaml": ["experiment=cots_digits"],
     "strategy/ddp.yaml": TWO,
     "strategy/butterfly.yaml": TWO,
     "strategy/fsdp.yaml": TWO,
@@ -320,6 +329,10 @@ def test_every_shipped_yaml_composes_and_names_a_class_that_takes_it(shipped: Pa
                 overrides.append(f"{group}.{key}={'[1]' if key == 'milestones' else here}")
     if group == "experiment" and "dataset.root=" in text:  # its header says so
         overrides.append(f"dataset.root={here}")
+    if name == "timm" and find_spec("timm") is None:
+        with pytest.raises(ConfigError, match="pip install"):
+            Composer().run(overrides)
+        return
     run = Composer().run([*overrides, *NEEDS.get(str(shipped), [])])
 
     node = getattr(run.config, group, None)
