@@ -40,6 +40,9 @@ class Net(torch.nn.Module):
     def __init__(self, classes, image_shape):
         super().__init__()
 
+    def forward(self, images):
+        return images
+
 class Data:
     def __init__(self, split):
         pass

@@ -53,4 +53,4 @@ def test_a_line_though_nothing_is_trained(freeze: Freeze, monkeypatch: pytest.Mo
     )
     assert start(run_dir) == 0
     text = (run_dir / "run.log").read_text()
-    assert len(re.findall(r"epoch 1, step 18 of 18  in callbacks and logging\n", text)) in (2, 3), text
+    assert len(re.findall(r"epoch 1, step 18 of 18  in callbacks and logging\n", text)) >= 2, text

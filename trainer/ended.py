@@ -9,8 +9,9 @@ from .config import Config, changes_of, load
 from .errors import refuse
 from .origin import shown
 from .summary import read_summary
+from .time_limit import as_text, seconds_of
 
-EPOCHS, STEPS = "trainer.max_epochs", "trainer.max_steps"
+EPOCHS, STEPS, TIME = "trainer.max_epochs", "trainer.max_steps", "trainer.max_time"
 
 
 def refuse_ended(run_dir: Path, config: Config, checkpoint: Path | None, changed: Collection[str]) -> None:
@@ -48,6 +49,8 @@ def end_of(run_dir: Path, config: Config, checkpoint: Path | None, changed: Coll
         where = ", ".join(at for _, at in reached)
         return f"ended at {where}; raise {' and '.join(key for key, _ in reached)}"
     reason = summary.get("stop_reason")
+    if reason is not None and reason.startswith(TIME):
+        return None if TIME in changed else f"ended at step {summary['steps']}: {reason}; raise {TIME}"
     if reason is None or {EPOCHS, STEPS} & set(changed):
         return None
     where = f"ended at epoch {summary['epochs']}, where a callback stopped it early: {reason}"
@@ -78,6 +81,8 @@ def _remedy(run_dir: Path, config: Config) -> str:
     if config.trainer.fast_dev_run:
         return "a new run, with trainer.fast_dev_run=false"
     summary = read_summary(run_dir)
+    if str(summary.get("stop_reason")).startswith(TIME) and config.trainer.max_time is not None:
+        return f"leyden resume {shown(run_dir)} {TIME}={as_text(2 * seconds_of(config.trainer.max_time))}"
     raised = {EPOCHS: 2 * max(config.trainer.max_epochs, summary["epochs"]), STEPS: 2 * summary["steps"]}
     keys = [key for key, _ in _limits_reached(config, summary)] or [EPOCHS]
     return f"leyden resume {shown(run_dir)} {' '.join(f'{key}={raised[key]}' for key in keys)}"

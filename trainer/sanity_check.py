@@ -30,3 +30,4 @@ def sanity_check(state: RunState) -> None:
         state.metrics = metrics
         random_state.restore(kept, state.fabric.device)
     state.hooks("on_sanity_check_end")
+    view.training = True  # the check has ended it

@@ -1,5 +1,6 @@
 """The time that a training may take: trainer.max_time."""
 
+import math
 import re
 from collections.abc import Mapping
 from datetime import timedelta
@@ -24,6 +25,14 @@ def seconds_of(max_time: str | Mapping[str, int | float]) -> float:
     if not max_time or set(max_time) - set(_UNITS) or any(amount < 0 for amount in max_time.values()):
         raise ValueError(f"must hold some of {', '.join(_UNITS)}, none of them negative")
     return timedelta(**max_time).total_seconds()
+
+
+def as_text(seconds: float) -> str:
+    """The duration as DD:HH:MM:SS, rounded up."""
+    minutes, rest = divmod(math.ceil(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    return f"{days:02}:{hours:02}:{minutes:02}:{rest:02}"
 
 
 class TimeLimit:
