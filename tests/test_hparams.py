@@ -24,6 +24,7 @@ def recorded(run_dir: Path) -> tuple[Any, Any]:
     return experiment, metadata.parse_session_start_info_plugin_data(content[metadata.SESSION_START_INFO_TAG])
 
 
+@pytest.mark.slow
 def test_a_sweep_shows_what_it_varies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["-m", *QUICK, "optimizer.lr=0.1,0.01", "hydra.sweep.dir=mine", "logger=default"]) == 0

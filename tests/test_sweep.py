@@ -111,6 +111,7 @@ def test_failed_trial_does_not_stop_the_others(here: Path, capsys: pytest.Captur
     assert "leyden resume mine/0" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_trial_that_cannot_be_built_is_told_and_the_rest_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["model=mlp", "schedule.warmup_steps=100000,1", "hydra.sweep.dir=mine", *QUICK]
     assert cli.main(["-m", *words]) == 1

@@ -55,17 +55,17 @@ class ConfusionMatrix:
         if not self._training:
             return
         names = getattr(state.data, "class_names", None)
-        for split in state.fabric.broadcast(sorted(self.counts)):
-            total = state.fabric.all_reduce(self._of(split, state), reduce_op="sum")
+        for split, classes in state.fabric.broadcast(
+            [(split, len(self.counts[split])) for split in sorted(self.counts)]
+        ):
+            total = state.fabric.all_reduce(self._of(split, classes, state.fabric.device), reduce_op="sum")
             assert isinstance(total, Tensor)
             if state.fabric.is_global_zero:
                 state.report_image(f"confusion/{split}", picture(total.cpu(), names))
 
-    def _of(self, split: str, state: RunState) -> Tensor:
+    def _of(self, split: str, classes: int, device: torch.device) -> Tensor:
         """This worker's counts; zeros where it had no sample."""
-        if split in self.counts:
-            return self.counts[split]
-        return torch.zeros(state.data.classes, state.data.classes, dtype=torch.int64, device=state.fabric.device)
+        return self.counts.get(split, torch.zeros(classes, classes, dtype=torch.int64, device=device))
 
 
 def _scores_of(output: Any, labels: Any) -> bool:
