@@ -121,6 +121,10 @@ def test_what_cannot_be_built_without_values_is_left_to_the_worker(here: Path) -
     assert cli.main([*SMALL, net("NeedsValues"), *quick]) == 0
 
 
+def test_a_derived_dataset_may_take_other_arguments(here: Path) -> None:
+    Composer().run(["dataset._target_=pipeline_examples.Watched", f"+dataset.log={here / 'read.txt'}"])
+
+
 def test_a_huge_network_is_tried_without_memory(here: Path) -> None:
     run = Composer().judged(Composer().composed([*SMALL, net("Huge")]), [])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -59,7 +59,7 @@ def known_of_samples(dataset: Target) -> tuple[tuple[int, ...] | None, int | Non
         CannotStart: its arguments are wrong.
     """
     cls = locate(dataset.target)
-    if hasattr(cls, "declared"):
+    if "declared" in vars(cls):  # a base's would not know the arguments of a class derived from it
         return built("dataset", Target(_target_=f"{dataset.target}.declared", **dataset.arguments))
     shape, classes = getattr(cls, "image_shape", None), getattr(cls, "classes", None)
     shape = tuple(shape) if isinstance(shape, tuple | list) else None
