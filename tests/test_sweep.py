@@ -86,8 +86,7 @@ from leyden.models.mlp import MLP
 
 class Net(MLP):
     def forward(self, images):
-        import torch
-        if torch.initial_seed() and self.fails:
+        if self.fails and images.sum().item() < float("inf"):  # what the check before the start cannot know
             raise RuntimeError("on purpose")
         return super().forward(images)
 
