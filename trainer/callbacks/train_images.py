@@ -33,13 +33,10 @@ class TrainImages:
         if self._done:
             return
         images = _images_of(batch)
-        if (
-            images is None
-            or state.step > len(self._kept)
-            or not state.fabric.is_global_zero
-            or not state.fabric.loggers
-        ):
-            self._done = True  # a resumed run has its picture
+        shown = state.fabric.is_global_zero and bool(state.fabric.loggers)
+        resumed = state.step > 0 and not self._kept  # it has its picture
+        if images is None or resumed or not shown:
+            self._done = True
             return
         self._kept.append(_pixels(state, images[: self.count - sum(map(len, self._kept))]))
         if sum(map(len, self._kept)) == self.count:
