@@ -26,10 +26,10 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from leyden.models.resnet_cifar import ResNetCIFAR
-from leyden.trainer.config import load
-from leyden.trainer.launch.worker import _work
-from leyden.trainer.log import close_log
-from leyden.trainer.signals import StopRequest
+from leyden.trainer.base.log import close_log
+from leyden.trainer.base.signals import StopRequest
+from leyden.trainer.config.schema import load
+from leyden.trainer.entrypoints.worker import run_worker
 
 BATCH, STEPS, WORKERS = 64, 25, 2
 Batch = tuple[Tensor, Tensor]
@@ -84,7 +84,7 @@ def hand_written() -> float:
 
 
 def leyden(run_dir: Path) -> float:
-    _work(load(run_dir), run_dir, "train", None, StopRequest())
+    run_worker(load(run_dir), run_dir, "train", None, StopRequest())
     close_log()
     dist.barrier()
     dist.destroy_process_group()

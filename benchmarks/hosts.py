@@ -2,6 +2,7 @@
 
 import json
 import os
+import secrets
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from typing import Any, Self
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
-from leyden.trainer.config import load
+from leyden.trainer.config.schema import load
 
 _LONGEST_S = 600
 
@@ -138,6 +139,7 @@ class TwoHosts(Hosts):
             common = {
                 "WORLD_SIZE": config.topology.workers, "MASTER_ADDR": self.addresses[0], "MASTER_PORT": self._ports,
                 "OMP_NUM_THREADS": 1, "LEYDEN_AGENT": os.getpid(), "LEYDEN_FAILURES": failures,
+                "LEYDEN_SECRET": secrets.token_hex(32),
             }  # fmt: skip
             arguments = [str(run_dir), verb, ""]
             roles = {str(rank): self._worker(rank, config.topology.workers) for rank in range(config.topology.workers)}
@@ -167,7 +169,7 @@ class TwoHosts(Hosts):
     def _start(self, host: int, kind: str, arguments: list[str], environment: dict[str, Any]) -> subprocess.Popen[str]:
         environment = {**environment, "GLOO_SOCKET_IFNAME": self.cards[host]}
         return subprocess.Popen(
-            ["ip", "netns", "exec", self.names[host], sys.executable, "-m", f"leyden.trainer.launch.{kind}",
+            ["ip", "netns", "exec", self.names[host], sys.executable, "-m", f"leyden.trainer.entrypoints.{kind}",
              *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**os.environ, **{name: str(value) for name, value in environment.items()}},

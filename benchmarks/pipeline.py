@@ -67,7 +67,7 @@ def local(folder: Path, rounds: int) -> None:
         for name, seconds in zip(ratios, [*bounds, half], strict=True):
             ratios[name].append(piped["makespan_s"] / seconds)
         print(f"round {turn}: pipeline {piped['makespan_s']:.2f} s, bound {bounds[0]:.2f} s (longest {max(alone):.2f}, "
-              f"all {sum(alone):.2f}), both busy {bounds[1]:.2f} s, halves {half:.2f} s; its own visits "
+              f"all {sum(alone):.2f}), both busy {bounds[1]:.2f} s, halves {half:.2f} s; its own sub-epochs "
               f"{piped['bound_s']:.2f} s")  # fmt: skip
         print(f"  {overheads(place / 'piped')}")
     for name, values in ratios.items():
@@ -106,11 +106,11 @@ def together(shares: list[list[Path]]) -> list[list[float]]:
 
 def train_alone(folders: list[Path]) -> None:
     """What a worker does with a run, without the start of a process; the first one warms it up."""
-    from leyden.trainer.config import load
-    from leyden.trainer.launch.heap import keep_freed_memory
-    from leyden.trainer.launch.worker import silence_libraries
-    from leyden.trainer.run import prepare, train
-    from leyden.trainer.signals import StopRequest
+    from leyden.trainer.base.process import keep_freed_memory
+    from leyden.trainer.base.signals import StopRequest
+    from leyden.trainer.config.schema import load
+    from leyden.trainer.engine.train import prepare, train
+    from leyden.trainer.entrypoints.worker import silence_libraries
 
     silence_libraries()
     keep_freed_memory()
@@ -138,7 +138,7 @@ def swept(place: Path, *words: str, launcher: str = "pipeline") -> dict[str, Any
 
 
 def overheads(sweep: Path) -> str:
-    """What a visit costs beyond its training, by model, and what lies between two."""
+    """What a sub-epoch costs beyond its training, by model, and what lies between two."""
     with open(sweep / "pipeline" / "schedule.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     inside: dict[str, list[float]] = {model: [] for model in MODELS}
@@ -152,7 +152,7 @@ def overheads(sweep: Path) -> str:
         between += [b - a - s for (a, s), (b, _) in pairwise(own)]
     beyond = ", ".join(f"{model} {1e3 * median(seconds):.1f}" for model, seconds in inside.items())
     return (
-        f"a visit beyond its training, ms: {beyond}; "
+        f"a sub-epoch beyond its training, ms: {beyond}; "
         f"from one to the next {1e3 * median(between):.1f} (largest {1e3 * max(between):.0f})"
     )
 

@@ -84,7 +84,7 @@ def leyden(folder: Path, *overrides: str, dataset: str | None = None) -> dict[st
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf
 
-    from leyden.trainer.launch import start
+    from leyden.trainer.entrypoints.start import start
 
     recipe = ["dataset=cifar10", "model=resnet20", "optimizer.lr=0.1", f"batch_size={BATCH}", *overrides]
     with initialize_config_module("leyden.conf", version_base=None):

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from leyden.trainer.task import Classification
+from leyden.trainer.components.tasks.classification import Classification
 
 STEP_S = 0.05
 

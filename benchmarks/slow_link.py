@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 from hosts import TwoHosts, freeze
 
-from leyden.trainer import checkpoint
+from leyden.trainer.core.checkpoints import checkpoint_io
 
 COMMON = [
     "dataset=synthetic", "dataset.val_fraction=0", "trainer.max_epochs=1", "trainer.log_every_n_steps=2",
@@ -47,7 +47,7 @@ def measure(hosts: TwoHosts, folder: Path, *overrides: str) -> Measured:
         statistics.median(float(row["time/total_ms"]) for row in steps),
         summary["communication"]["inter_node_bytes"] / 2e6 / summary["steps"],
         statistics.median(float(row["comm/exposed_ms"]) for row in steps),
-        checkpoint.read(run_dir / "checkpoints" / "last.ckpt")["model"],
+        checkpoint_io.read(run_dir / "checkpoints" / "last.ckpt")["model"],
     )
 
 

@@ -14,8 +14,8 @@ import argparse
 import torch
 
 from leyden.models.cots_autoencoder import COTSAutoencoder, Stage
-from leyden.trainer.strategies.grid import Grid, transfer
-from leyden.trainer.strategies.ledger import Placement
+from leyden.trainer.core.traffic import Placement
+from leyden.trainer.strategies.spatial.grid import Grid, transfer
 
 FLOAT32 = 4
 

@@ -172,7 +172,7 @@ def _leyden(folder: Path, task: str, overrides: list[str]) -> None:
     from hydra import compose, initialize_config_module
     from omegaconf import OmegaConf
 
-    from leyden.trainer.launch import start
+    from leyden.trainer.entrypoints.start import start
 
     common = ["~model", "dataset=synthetic", "schedule=constant", "trainer.max_epochs=1"]
     with initialize_config_module("leyden.conf", version_base=None):

@@ -1,4 +1,4 @@
-"""Random changes of training images. Each draws from the key that comes with a sample and from nothing else."""
+"""Random changes of training images, drawn from the key of a sample alone."""
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ class CropFlip:
 
     Args:
         padding: pixels of zeros on every side; 0 does not crop.
-        flip: whether left and right may be exchanged.
+        flip: mirror half of the images.
 
     Raises:
         ValueError: `padding` is negative.
@@ -27,11 +27,11 @@ class CropFlip:
         self.flip = flip
 
     def __call__(self, image: Tensor, key: int) -> Tensor:
-        """The changed image, of the same shape and dtype; `image` itself is left alone.
+        """The changed image, of the same shape and dtype; `image` is not modified.
 
         Args:
             image: [C, H, W], uint8 or float.
-            key: whole number that decides everything.
+            key: seed of all draws.
         """
         bits = splitmix64(key)
         places = 2 * self.padding + 1
@@ -43,7 +43,7 @@ class CropFlip:
 
 
 def _shift(image: Tensor, down: int, right: int) -> Tensor:
-    """The window of the image's size that begins `down` and `right` of its corner; zeros where there is no image."""
+    """The window of the image's size that begins `down` and `right` of its corner; zeros outside the image."""
     height, width = image.shape[-2:]
     window = torch.zeros_like(image)
     rows, columns = height - abs(down), width - abs(right)

@@ -4,7 +4,9 @@ Source: A. Krizhevsky, Learning multiple layers of features from tiny images, 20
 https://www.cs.toronto.edu/~kriz/cifar.html (the file to get is "CIFAR-10 binary version", cifar-10-binary.tar.gz).
 """
 
+import gzip
 import tarfile
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
@@ -15,6 +17,7 @@ from torch import Tensor
 
 from .decode import decode, is_image
 from .files import Files, open_files
+from .limits import DEFAULTS, CountedStream, Limits, read_regular
 
 _CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 _BATCHES = {"train": tuple(f"data_batch_{i}.bin" for i in range(1, 6)), "test": ("test_batch.bin",)}
@@ -36,10 +39,11 @@ class CIFAR10:
     """50,000 training and 10,000 test images of 32 x 32 in ten classes, held in memory (154 and 31 MB).
 
     Args:
-        split: "train" or "test". Only this one is read.
+        split: "train" or "test". Only this split is read.
         root: the folder `cifar-10-batches-bin` or the one that holds it; `cifar-10-binary.tar.gz` or the folder that
-            holds it; or a directory, .zip or .tar with `train/CLASS/IMAGE` and `test/CLASS/IMAGE`. `~` is understood.
+            holds it; or a directory, .zip or .tar with `train/CLASS/IMAGE` and `test/CLASS/IMAGE`. `~` is expanded.
             Archives are read in place.
+        limits: sizes beyond which a file is not read; of a .tar.gz, all that it decompresses to is one.
 
     Attributes:
         images: uint8 [N, 3, 32, 32].
@@ -47,9 +51,9 @@ class CIFAR10:
         class_names: the ten names.
 
     Raises:
-        FileNotFoundError: nothing at `root`, or not what is expected; the message says what is.
-        OSError, ValueError: no such split; pickled batches; a file that is cut off, damaged or of another size. Nothing
-            can be skipped here: everything is decoded at the start.
+        FileNotFoundError: nothing at `root`, or other files than expected; the message lists the expected ones.
+        OSError, ValueError: no such split; pickled batches; a file that is cut off, damaged or of another size. No
+            sample can be skipped: all are decoded at the start.
     """
 
     classes: int = 10
@@ -59,10 +63,10 @@ class CIFAR10:
     mean: tuple[float, ...] = (0.4914, 0.4822, 0.4465)
     std: tuple[float, ...] = (0.2470, 0.2435, 0.2616)
 
-    def __init__(self, split: str, root: str | Path) -> None:
+    def __init__(self, split: str, root: str | Path, limits: Limits = DEFAULTS) -> None:
         if split not in self.splits:
             raise ValueError(f"CIFAR-10 has no split {split!r}, only {' and '.join(self.splits)}")
-        images, labels = _load(Path(root).expanduser(), split)
+        images, labels = _load(Path(root).expanduser(), split, limits)
         self.images: Tensor = torch.from_numpy(images)
         self.labels: list[int] = labels.tolist()
 
@@ -78,44 +82,47 @@ _Data = tuple[NDArray[np.uint8], NDArray[np.int64]]
 """Images [N, 3, 32, 32] and labels [N]."""
 
 
-def _load(root: Path, split: str) -> _Data:
-    """Finds out what `root` is."""
+def _load(root: Path, split: str, limits: Limits) -> _Data:
+    """Images and labels of any form of `root`."""
     if not root.exists():
         raise FileNotFoundError(f"{root} does not exist; {_EXPECTED}")
     if root.is_file() and root.name.endswith((".gz", ".tgz")):
-        return _records(_from_tar(root, _BATCHES[split]))
+        return _records(_from_tar(root, _BATCHES[split], limits))
     if root.is_dir():
         for folder in (root, root / _FOLDER):
             if any((folder / name).exists() for names in _BATCHES.values() for name in names):
-                return _records(_from_folder(folder, _BATCHES[split]))
+                return _records(_from_folder(folder, _BATCHES[split], limits))
         if (root / _ARCHIVE).is_file():
-            return _records(_from_tar(root / _ARCHIVE, _BATCHES[split]))
+            return _records(_from_tar(root / _ARCHIVE, _BATCHES[split], limits))
         if any((folder / name).exists() for folder in (root, root / "cifar-10-batches-py") for name in _PICKLES):
             raise ValueError(f"{root} {_UNSAFE}")
-    return _from_class_folders(open_files(root, is_image), root, split)
+    return _from_class_folders(open_files(root, is_image, limits), root, split, limits)
 
 
-def _from_folder(folder: Path, names: Iterable[str]) -> Iterator[tuple[str, bytes]]:
+def _from_folder(folder: Path, names: Iterable[str], limits: Limits) -> Iterator[tuple[str, bytes]]:
     for name in names:
         path = folder / name
         if not path.is_file():
             raise FileNotFoundError(f"{path} is missing")
-        yield str(path), path.read_bytes()
+        yield str(path), read_regular(str(path), limits)
 
 
-def _from_tar(path: Path, names: tuple[str, ...]) -> Iterator[tuple[str, bytes]]:
-    """The batches of a compressed tar, read from its beginning to its end; nothing is written."""
+def _from_tar(path: Path, names: tuple[str, ...], limits: Limits) -> Iterator[tuple[str, bytes]]:
+    """The batches of a compressed tar, read sequentially; nothing is extracted to disk."""
     found: dict[str, bytes] = {}
     try:
-        with tarfile.open(path, "r|*") as archive:
+        with (
+            gzip.open(path) as stream,
+            tarfile.open(fileobj=CountedStream(stream, limits.file_bytes, str(path)), mode="r|") as archive,
+        ):
             for member in archive:
                 name = PurePosixPath(member.name).name
                 if name in _PICKLES:
                     raise ValueError(f"{path} {_UNSAFE}")
                 if name in names and (file := archive.extractfile(member)) is not None:
                     found[name] = file.read()
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise ValueError(f"{path} is no tar.gz, or a damaged one: {error}") from error
+    except (tarfile.TarError, zlib.error, EOFError, OSError) as error:
+        raise ValueError(f"{path} is not a tar.gz, or damaged: {error}") from error
     for name in names:
         if name not in found:
             raise FileNotFoundError(f"{path} holds no {name}; {_EXPECTED}")
@@ -137,7 +144,7 @@ def _records(files: Iterable[tuple[str, bytes]]) -> _Data:
     return images, table[:, 0].astype(np.int64)
 
 
-def _from_class_folders(files: Files, root: Path, split: str) -> _Data:
+def _from_class_folders(files: Files, root: Path, split: str, limits: Limits) -> _Data:
     members: list[int] = []
     labels: list[int] = []
     for place, name in enumerate(files.names):
@@ -147,7 +154,7 @@ def _from_class_folders(files: Files, root: Path, split: str) -> _Data:
         folder = rest.partition("/")[0]
         if folder not in _CLASSES:
             raise ValueError(
-                f"{root}/{name}: {folder!r} is no class of CIFAR-10; for other data use dataset=image_folder"
+                f"{root}/{name}: {folder!r} is not a class of CIFAR-10; for other data use dataset=image_folder"
             )
         members.append(place)
         labels.append(_CLASSES.index(folder))
@@ -155,7 +162,7 @@ def _from_class_folders(files: Files, root: Path, split: str) -> _Data:
         raise FileNotFoundError(f"{root} holds no images in {split}/CLASS; {_EXPECTED}")
     images = np.empty((len(members), 3, _SIDE, _SIDE), dtype=np.uint8)
     for image, member in zip(images, members, strict=True):
-        pixels = decode(files.read(member), files.path(member))
+        pixels = decode(files.read(member), files.path(member), limits=limits)
         if pixels.shape != (_SIDE, _SIDE, 3):
             size = f"{pixels.shape[1]} x {pixels.shape[0]}"
             raise ValueError(f"{files.path(member)} has {size} pixels, not {_SIDE} x {_SIDE}")

@@ -1,4 +1,4 @@
-"""From the bytes of an image file to pixels."""
+"""Decoding of image files to pixels."""
 
 import io
 import warnings
@@ -10,54 +10,53 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
-"""How the names of image files end, in any case of letters."""
+from .jpeg_scans import count_scans
+from .limits import DEFAULTS, Limits
 
-MAX_PIXELS = 89_478_485
-"""Pillow's limit: a quarter of a gigabyte as RGB. A larger image is a mistake, or an attack."""
+SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
+"""Suffixes of image files, in any case."""
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")  # Pillow opens nothing else: fewer decoders to trust
 _JPEG = b"\xff\xd8\xff"
 
 
 def is_image(name: str) -> bool:
-    """Whether a file's name says that it is an image of a kind we read."""
+    """Whether a file name has a suffix of a supported image format."""
     return name.lower().endswith(SUFFIXES)
 
 
-def decode(data: bytes, name: str, least: int = 0) -> NDArray[np.uint8]:
+def decode(data: bytes, name: str, least: int = 0, limits: Limits = DEFAULTS) -> NDArray[np.uint8]:
     """Pixels of an image: uint8 [height, width, 3], RGB.
 
-    What the bytes are counts, not how the file is named. Transparency is dropped, the first picture of an animation
-    is taken, and a camera's note on how it was held (EXIF) is not followed.
+    The format is that of the bytes, whatever the name. Transparency is dropped, an animation's first frame is taken,
+    and the EXIF orientation is ignored.
 
     Args:
         data: the whole file.
-        name: what errors call it.
-        least: where the caller shrinks the image to fewer pixels a side anyway, a large JPEG may be decoded at a
-            fraction of its size, with at least this many pixels a side; 0: at full size.
+        name: for error messages.
+        least: a large JPEG may be decoded at a fraction of its size, with at least this many pixels a side, if the
+            caller shrinks it further anyway; 0: at full size.
 
     Raises:
-        ValueError: not an image that we read, damaged, cut off, or larger than MAX_PIXELS; the message begins with
-            `name`.
+        ValueError: unsupported format, damaged, cut off, or beyond the limits; the message begins with `name`.
     """
     try:
-        pixels = _decode_jpeg(data, least) if data.startswith(_JPEG) else None
-        return _decode_other(data) if pixels is None else pixels
+        pixels = _decode_jpeg(data, least, limits) if data.startswith(_JPEG) else None
+        return _decode_other(data, limits) if pixels is None else pixels
     except MemoryError:
         raise
-    except Exception as error:  # a decoder fed with garbage raises nearly anything
+    except Exception as error:  # decoders may raise anything on damaged data
         raise ValueError(f"{name}: {_reason(data, error)}") from error
 
 
-def decode_square(data: bytes, name: str, side: int) -> Tensor:
+def decode_square(data: bytes, name: str, side: int, limits: Limits = DEFAULTS) -> Tensor:
     """The image with its shorter side resized to `side` pixels, cut to its centre: uint8 [3, side, side], RGB.
 
     Raises:
         ValueError: as `decode`.
     """
     # To twice the size or more, the decoder's own shrinking changes the result by one grey level at most on average.
-    pixels = decode(data, name, least=2 * side)
+    pixels = decode(data, name, least=2 * side, limits=limits)
     height, width = pixels.shape[:2]
     short = min(height, width)
     if short == side:
@@ -69,33 +68,36 @@ def decode_square(data: bytes, name: str, side: int) -> Tensor:
 
 
 def to_tensor(pixels: NDArray[np.uint8]) -> Tensor:
-    """uint8 [3, height, width] from [height, width, 3], with memory of its own."""
+    """uint8 [3, height, width] from [height, width, 3], in new memory."""
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 
 
-def _decode_jpeg(data: bytes, least: int) -> NDArray[np.uint8] | None:
-    """Pixels, or None where Pillow has to judge: CMYK, which simplejpeg refuses, and harmless breaches of the rules."""
+def _decode_jpeg(data: bytes, least: int, limits: Limits) -> NDArray[np.uint8] | None:
+    """Pixels, or None if Pillow must decode: CMYK, which simplejpeg refuses, and tolerable format errors."""
     try:
+        scans = count_scans(data)
+        if scans > limits.scans:
+            raise _TooLargeError(f"{scans:,} scans are more than dataset.limits.scans={limits.scans}")
         rows, columns, *_ = simplejpeg.decode_jpeg_header(data)
         height, width = int(rows), int(columns)
-        _check_size(width, height)
+        _check_size(width, height, limits)
         # The header's size is checked above; scaling needs both sides, and small files are cheapest as they are.
         least = least if least and min(height, width) >= 2 * least else 0
         return simplejpeg.decode_jpeg(data, "RGB", min_height=least, min_width=least)
     except _TooLargeError:
         raise
     except ValueError as error:
-        # Pillow would fill up what is missing with grey where the file still has an end mark.
+        # Pillow would fill missing data with grey if the file has an end marker.
         if "premature end" in str(error).lower():
             raise
         return None
 
 
-def _decode_other(data: bytes) -> NDArray[np.uint8]:
+def _decode_other(data: bytes, limits: Limits) -> NDArray[np.uint8]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow's remarks (odd EXIF and the like) name no file; size is checked below
+        warnings.simplefilter("ignore")  # Pillow's warnings (odd EXIF and the like) name no file; size is checked below
         with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-            _check_size(*image.size)
+            _check_size(*image.size, limits)
             image.load()
             if image.mode.startswith("I"):  # 16 bits a pixel, which Pillow would cut off at 255
                 grey = (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
@@ -107,9 +109,9 @@ class _TooLargeError(ValueError):
     pass
 
 
-def _check_size(width: int, height: int) -> None:
-    if width * height > MAX_PIXELS:
-        raise _TooLargeError(f"{width} x {height} pixels are more than the {MAX_PIXELS:,} that are allowed")
+def _check_size(width: int, height: int, limits: Limits) -> None:
+    if width * height > limits.pixels:
+        raise _TooLargeError(f"{width} x {height} pixels are more than dataset.limits.pixels={limits.pixels}")
 
 
 def _reason(data: bytes, error: Exception) -> str:

@@ -14,14 +14,14 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 _TRAIN = 1437  # of 1,797: four fifths
-_PERMUTATION_SEED = 1998  # never to change: it says which images are the test
+_PERMUTATION_SEED = 1998  # never change: it defines the test images
 _SIDE = 8
 
 
 class Digits:
     """1,797 grey images of the digits 0 to 9, written by 13 people; 1,437 for training, 360 for the test.
 
-    The two are cut from one fixed random permutation, so both hold writers and digits alike.
+    The two are cut from one fixed random permutation, so both have the same distribution of writers and digits.
 
     Args:
         split: "train" or "test".
@@ -34,7 +34,7 @@ class Digits:
 
     Raises:
         ValueError: no such split, or `image_size` under 8.
-        FileNotFoundError: scikit-learn is missing, or carries the file no more.
+        FileNotFoundError: scikit-learn is missing, or no longer contains the file.
     """
 
     classes: int = 10
@@ -75,14 +75,14 @@ class Digits:
 
 def _read() -> tuple[Tensor, Tensor]:
     """Pixels (float [1797, 1, 8, 8], 0..16) and digits (int64 [1797]), in the file's order."""
-    # Finding the package is enough: importing scikit-learn takes a second.
+    # Only its path is needed: importing scikit-learn takes a second.
     found = importlib.util.find_spec("sklearn")
     folders = list(found.submodule_search_locations or ()) if found is not None else []
     if not folders:
         raise FileNotFoundError("the digits come with scikit-learn, which is missing: pip install scikit-learn")
     path = Path(folders[0]) / "datasets" / "data" / "digits.csv.gz"
     if not path.is_file():
-        raise FileNotFoundError(f"{path}: this scikit-learn carries no digits; install scikit-learn 1.5 or newer")
+        raise FileNotFoundError(f"{path}: this scikit-learn has no digits; install scikit-learn 1.5 or newer")
     with gzip.open(path, "rt", encoding="ascii") as lines:
         table = np.loadtxt(lines, delimiter=",", dtype=np.float32)
     pixels = torch.from_numpy(table[:, :-1].copy()).reshape(-1, 1, _SIDE, _SIDE)

@@ -1,4 +1,4 @@
-"""Files by index: in a directory, or straight inside a .zip or .tar, which is never unpacked."""
+"""Files by index: in a directory, or inside a .zip or .tar, read in place."""
 
 import os
 import stat
@@ -7,26 +7,31 @@ import tarfile
 import weakref
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, overload
 
 import numpy as np
 
+from .limits import DEFAULTS, Limits, SmallReads, read_regular
+from .zip_entries import zip_entries
+
 _DEFLATED = zipfile.ZIP_DEFLATED
+_MOST = 1 << 62  # sizes of 64 bits without a sign would not fit into an array
 _ENCRYPTED = 0x1  # of a zip member's flags
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, ..., lengths of the name and of the extra field
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
 
 
 class Files(Protocol):
-    """A list of files, sorted by name, and what is in them."""
+    """Files sorted by name, and their contents."""
 
     names: Sequence[str]
     """Paths below the root, with slashes: `train/cat/1.jpg`."""
 
     def path(self, index: int) -> str:
-        """What messages call a file: the root and its name."""
+        """Path of a file for messages: the root and its name."""
         ...
 
     def read(self, index: int) -> bytes:
@@ -37,8 +42,8 @@ class Files(Protocol):
 class Names(Sequence[str]):
     """Strings in one block of bytes.
 
-    A million Python strings take some 100 MB in each process that reads data, since counting references copies memory
-    that a fork had shared.
+    Why not a list: a million Python strings take some 100 MB in each reader process, as reference counting copies the
+    memory shared by a fork.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -61,63 +66,66 @@ class Names(Sequence[str]):
         return self._block[self._ends[index] : self._ends[index + 1]].decode("utf-8", "surrogateescape")
 
 
-def open_files(root: Path, wanted: Callable[[str], bool]) -> Files:
+def open_files(root: Path, wanted: Callable[[str], bool], limits: Limits = DEFAULTS) -> Files:
     """The files below a directory, or inside a .zip or uncompressed .tar, whose names are `wanted`.
 
     Hidden files and folders (names that begin with a dot, `__MACOSX`) are left out; so are, in archives, links and
-    names that lead out of the archive. Where all of an archive's files lie in one top folder of three levels or more
-    (`photos/train/cat/1.jpg`, but not `train/cat/1.jpg`), that folder is taken off their names.
+    names outside the archive. If all files of an archive are in one top folder of three levels or more
+    (`photos/train/cat/1.jpg`, but not `train/cat/1.jpg`), that folder is removed from their names.
 
     Raises:
         FileNotFoundError: there is nothing at `root`.
-        ValueError: it is neither a directory nor an archive that can be read at any place.
+        ValueError: neither a directory nor an archive with random access, or beyond `limits`.
     """
     if root.is_dir():
-        return Directory(root, wanted)
+        return Directory(root, wanted, limits)
     if not root.exists():
         raise FileNotFoundError(f"{root} does not exist; expected a directory, a .zip or a .tar")
+    if not root.is_file():
+        raise ValueError(f"{root} is not a regular file; expected a directory, a .zip or a .tar")
     with root.open("rb") as file:
         start = file.read(8)
     for magic, tool in _COMPRESSED.items():
         if start.startswith(magic):
-            raise ValueError(f"{root} is compressed as a whole, so no file in it can be found alone: {tool} it first")
+            raise ValueError(f"{root} is compressed as a whole, without random access to its files: {tool} it first")
     try:
         if zipfile.is_zipfile(root):
-            return Archive(root, _zip_members(root, wanted))
-        return Archive(root, _tar_members(root, wanted))
+            return Archive(root, _zip_members(root, wanted, limits), limits)
+        return Archive(root, _tar_members(root, wanted, limits), limits)
     except (zipfile.BadZipFile, tarfile.TarError) as error:
-        raise ValueError(f"{root} is no .zip or .tar, or a damaged one: {error}") from error
+        raise ValueError(f"{root} is not a .zip or .tar, or damaged: {error}") from error
 
 
 class Directory:
     """Files below a directory; links are followed."""
 
-    def __init__(self, root: Path, wanted: Callable[[str], bool]) -> None:
+    def __init__(self, root: Path, wanted: Callable[[str], bool], limits: Limits) -> None:
         self.root = root
-        self.names: Sequence[str] = Names(sorted(_walk(root, "", wanted, frozenset())))
+        self.limits = limits
+        self.names: Sequence[str] = Names(sorted(_Walk(wanted, limits).names(root)))
 
     def path(self, index: int) -> str:
         return os.path.join(self.root, self.names[index])
 
     def read(self, index: int) -> bytes:
-        with open(self.path(index), "rb") as file:
-            return file.read()
+        return read_regular(self.path(index), self.limits)
 
 
-# Where a member begins (in a zip: its local header), its bytes in the archive, its bytes when decompressed, how it is
-# compressed (-1: a tar's member, without a local header), and its checksum.
+# A member's offset (in a zip: of its local header), its bytes in the archive, its bytes when decompressed, its
+# compression (-1: a tar's member, without a local header), and its checksum.
 _Member = tuple[int, int, int, int, int]
 
 
 class Archive:
     """Files inside a .zip or .tar.
 
-    The archive is opened when the first file is read; pickling leaves the handle behind. Reading names its place in
-    every call, so forked processes may share one handle: there is no common position that they could disturb.
+    The archive is opened at the first read, and its handle is not pickled. Reads pass their offset (pread), so that
+    forked processes can share one handle without a common position.
     """
 
-    def __init__(self, root: Path, members: dict[str, _Member]) -> None:
+    def __init__(self, root: Path, members: dict[str, _Member], limits: Limits) -> None:
         self.root = root
+        self.limits = limits
         names = sorted(members)
         self._members = np.array([members[name] for name in names], dtype=np.int64).reshape(-1, 5)
         top = _top_folder(names)
@@ -131,6 +139,7 @@ class Archive:
     def read(self, index: int) -> bytes:
         start, packed, size, method, checksum = self._members[index].tolist()
         path = self.path(index)
+        self.limits.check_bytes(max(packed, size), f"{path} (at byte {start:,} of the archive)")
         try:
             handle = self._open()
             if method >= 0:
@@ -145,9 +154,12 @@ class Archive:
         if method < 0:
             return data
         try:
-            data = zlib.decompress(data, -zlib.MAX_WBITS, max(size, 1)) if method == _DEFLATED else data
+            # one byte more than the header says, to see that there are more: never all that the data decompresses to
+            data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, size + 1) if method == _DEFLATED else data
         except zlib.error as error:
             raise ValueError(f"{path}: damaged in the archive: {error}") from error
+        if len(data) > size:
+            raise ValueError(f"{path}: damaged in the archive, more bytes than its header says")
         if len(data) != size or zlib.crc32(data) != checksum:
             raise ValueError(f"{path}: damaged in the archive, its checksum is wrong")
         return data
@@ -156,7 +168,7 @@ class Archive:
         """Bytes of name and extra field, which a zip repeats before the data."""
         header = os.pread(handle, _LOCAL_HEADER.size, start)
         if len(header) < _LOCAL_HEADER.size or not header.startswith(b"PK\x03\x04"):
-            raise ValueError("the archive's list of files does not fit its content")
+            raise ValueError("the archive's list of files does not match its content")
         _, name, extra = _LOCAL_HEADER.unpack(header)
         return name + extra
 
@@ -170,24 +182,47 @@ class Archive:
         return {**self.__dict__, "_handle": None}
 
 
-def _walk(folder: Path, prefix: str, wanted: Callable[[str], bool], above: frozenset[tuple[int, int]]) -> Iterator[str]:
-    """Names below `folder`; a folder that is linked into itself is not entered again."""
-    about = folder.stat()
-    here = (about.st_dev, about.st_ino)
-    if here in above:
-        return
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if _hidden(entry.name):
-                continue
-            if entry.is_dir():
-                yield from _walk(Path(entry.path), f"{prefix}{entry.name}/", wanted, above | {here})
-            elif wanted(entry.name):
-                yield prefix + entry.name
+class _Walk:
+    """The files below a folder; links are followed, but a folder linked into itself is not entered again.
+
+    Args:
+        wanted: whether a file of this name counts.
+
+    Raises:
+        ValueError: beyond the limits; links to links reach 10^9 paths with thirty folders.
+    """
+
+    def __init__(self, wanted: Callable[[str], bool], limits: Limits) -> None:
+        self._wanted = wanted
+        self._limits = limits
+        self._entries = 0
+        self._visits: Counter[tuple[int, int]] = Counter()
+
+    def names(self, root: Path, prefix: str = "", above: tuple[tuple[int, int], ...] = ()) -> Iterator[str]:
+        about = root.stat()
+        here = (about.st_dev, about.st_ino)
+        if here in above:
+            return
+        self._visits[here] += 1
+        if self._visits[here] > self._limits.links:
+            raise ValueError(f"{root}: more paths lead to this folder than dataset.limits.links={self._limits.links}")
+        if len(above) > self._limits.depth:
+            raise ValueError(f"{root}: folders deeper than dataset.limits.depth={self._limits.depth}")
+        with os.scandir(root) as entries:
+            for entry in entries:
+                self._entries += 1
+                self._limits.check_members(self._entries, str(root))
+                if _hidden(entry.name):
+                    continue
+                if entry.is_dir():
+                    yield from self.names(Path(entry.path), f"{prefix}{entry.name}/", (*above, here))
+                elif self._wanted(entry.name):
+                    yield prefix + entry.name
 
 
-def _zip_members(root: Path, wanted: Callable[[str], bool]) -> dict[str, _Member]:
+def _zip_members(root: Path, wanted: Callable[[str], bool], limits: Limits) -> dict[str, _Member]:
     members: dict[str, _Member] = {}
+    limits.check_members(zip_entries(root, limits.members), str(root))
     with zipfile.ZipFile(root) as archive:
         for info in archive.infolist():
             name = _inside(info.filename)
@@ -199,15 +234,23 @@ def _zip_members(root: Path, wanted: Callable[[str], bool]) -> dict[str, _Member
                 raise ValueError(
                     f"{root}/{name} is compressed by a rare method; zip it again with `zip -r` or `zip -0r`"
                 )
-            members[name] = (info.header_offset, info.compress_size, info.file_size, info.compress_type, info.CRC)
+            sizes = [min(value, _MOST) for value in (info.header_offset, info.compress_size, info.file_size)]
+            members[name] = (sizes[0], sizes[1], sizes[2], info.compress_type, info.CRC)
     return members
 
 
-def _tar_members(root: Path, wanted: Callable[[str], bool]) -> dict[str, _Member]:
+def _tar_members(root: Path, wanted: Callable[[str], bool], limits: Limits) -> dict[str, _Member]:
     members: dict[str, _Member] = {}
-    with tarfile.open(root, "r:") as archive:
+    count, before = 0, -1
+    small = 1 << 20  # an extended header has a few hundred bytes
+    with root.open("rb") as file, tarfile.open(fileobj=SmallReads(file, small, str(root)), mode="r:") as archive:
         while (info := archive.next()) is not None:
-            # It would keep every header that it has seen: a gigabyte for a million files.
+            count += 1
+            limits.check_members(count, str(root))
+            if info.offset <= before:  # of a negative size: it would be read for ever
+                raise ValueError(f"{root} is damaged: the file after byte {before:,} begins before it")
+            before = info.offset
+            # tarfile keeps every header: a gigabyte for a million files.
             archive.members = []  # pyright: ignore[reportAttributeAccessIssue]
             name = _inside(info.name)
             if info.isreg() and not info.issparse() and name is not None and wanted(name):
@@ -216,7 +259,7 @@ def _tar_members(root: Path, wanted: Callable[[str], bool]) -> dict[str, _Member
 
 
 def _inside(name: str) -> str | None:
-    """The name without `./`; None if it is hidden or leads out of the archive."""
+    """The name without `./`; None if it is hidden or outside the archive."""
     parts = [part for part in name.split("/") if part != "."]
     if name.startswith("/") or any(part == ".." or _hidden(part) for part in parts):
         return None
@@ -228,7 +271,7 @@ def _hidden(name: str) -> bool:
 
 
 def _top_folder(names: Sequence[str]) -> str:
-    """The one folder, slash included, that all names lie in at least two levels below; "" if there is none."""
+    """The single top folder, with its slash, of all names, at least two levels above each; "" if there is none."""
     if not names:
         return ""
     top, slash, _ = names[0].partition("/")

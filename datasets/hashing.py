@@ -1,10 +1,10 @@
-"""Random bits as a pure function of a number: cheaper than making a generator for each sample."""
+"""Random bits as a pure function of a number: cheaper than a generator for each sample."""
 
 _MASK = (1 << 64) - 1
 
 
 def splitmix64(key: int) -> int:
-    """64 well mixed bits of `key`.
+    """64 well-mixed bits of `key`.
 
     Source: S. Vigna, splitmix64.c, 2015 (public domain), after G. Steele, D. Lea, C. Flood, Fast splittable
     pseudorandom number generators, OOPSLA 2014: the first output of a generator that starts at `key`.

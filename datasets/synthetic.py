@@ -1,4 +1,4 @@
-"""Random images with random labels, for measuring speed."""
+"""Random images with random labels, for speed measurements."""
 
 from collections.abc import Sequence
 from math import prod
@@ -14,9 +14,9 @@ _OFFSETS = 1 << 16
 class Synthetic:
     """Noise: nothing can be learned from it.
 
-    An image is a stretch of one pool of random bytes, taken at a place and mixed with a byte that a hash of (split,
-    index) chooses. So it costs little more than a copy, any number of samples takes no more memory, and sample i is
-    the same in every process.
+    An image is a slice of one pool of random bytes, at an offset and mixed with a byte chosen by a hash of (split,
+    index). So it costs little more than a copy, memory does not grow with the number of samples, and sample i is the
+    same in every process.
 
     Args:
         split: "train", "val" or "test".
@@ -32,7 +32,7 @@ class Synthetic:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     synthetic: bool = True
-    """Says that results mean nothing; whoever trains should say so."""
+    """Marks meaningless results; the trainer warns of it."""
 
     def __init__(
         self, split: str, samples: int = 1024, classes: int = 10, image_shape: Sequence[int] = (3, 32, 32)
@@ -43,7 +43,7 @@ class Synthetic:
         self.samples = samples
         channels = self.image_shape[0]
         self.mean, self.std = (0.5,) * channels, (0.25,) * channels
-        self._start = self.splits.index(split) << 48  # no split's indices reach the next one's
+        self._start = self.splits.index(split) << 48  # indices of splits do not overlap
         self._size = prod(self.image_shape)
         generator = torch.Generator().manual_seed(0)
         self._pool = torch.randint(256, (self._size + _OFFSETS,), dtype=torch.uint8, generator=generator)
@@ -52,7 +52,7 @@ class Synthetic:
     def declared(
         samples: int = 1024, classes: int = 10, image_shape: Sequence[int] = (3, 32, 32)
     ) -> tuple[tuple[int, int, int], int]:
-        """Shape of an image and number of classes, without making anything.
+        """Shape of an image and number of classes, without creating any image.
 
         Raises:
             ValueError: a number under 1.

@@ -1,1 +1,1 @@
-"""Networks, written for one device: plain `nn.Module`s that know no trainer and no dataset."""
+"""Networks, written for one device: plain `nn.Module`s, independent of trainer and datasets."""

@@ -6,9 +6,10 @@ NIPS 2012, sections 3 and 5.
 
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import nn
 
 from .convnet_parts import (
+    ConvNet,
     fully_connected,
     gaussian,
     gaussian_fully_connected,
@@ -20,10 +21,10 @@ from .convnet_parts import (
 SMALLEST = 52  # pixels a side: 52 -> 12 -> 6 -> 3 -> 1
 
 
-class AlexNet(nn.Module):
+class AlexNet(ConvNet):
     """Five convolutions and three fully connected layers, on one device.
 
-    The paper split the network over two GPUs that met in the third convolution and in the fully connected layers;
+    The paper split the network over two GPUs that communicated in the third convolution and the fully connected layers;
     here the second, fourth and fifth convolution have two groups instead, which is the same function. 60,965,224
     parameters on 3 x 224 x 224 with 1000 classes (the paper's "60 million"); pixels a side are 55, 27, 13 and 6.
 
@@ -41,10 +42,9 @@ class AlexNet(nn.Module):
     def __init__(
         self, classes: int, image_shape: Sequence[int], hidden: Sequence[int] = (4096, 4096), dropout: float = 0.5
     ) -> None:
-        super().__init__()
         require_pixels("AlexNet", image_shape, SMALLEST, 224)
         channels, height, width = image_shape
-        self.features = nn.Sequential(
+        features = nn.Sequential(
             pad_to_stride(image_shape),
             gaussian(nn.Conv2d(channels, 96, 11, stride=4), 0.01),
             nn.ReLU(),
@@ -63,24 +63,21 @@ class AlexNet(nn.Module):
             overlapping_pool(),
         )
         inputs = 256 * side_of_maps(height) * side_of_maps(width)
-        self.classifier = gaussian_fully_connected(fully_connected(inputs, hidden, classes, dropout), hidden_bias=1)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits [N, classes] of images [N, C, H, W]."""
-        return self.classifier(self.features(images))
+        classifier = gaussian_fully_connected(fully_connected(inputs, hidden, classes, dropout), hidden_bias=1)
+        super().__init__(features, classifier)
 
 
 def pad_to_stride(image_shape: Sequence[int]) -> nn.ZeroPad2d:
-    """Zeros at the right and the bottom, so that the first convolution (11 x 11, stride 4) leaves no pixel out.
+    """Zeros at the right and the bottom, so that the first convolution (11 x 11, stride 4) covers every pixel.
 
-    cuda-convnet let its last window reach over the edge; only so do 224 pixels give the 55 that the paper needs.
+    cuda-convnet's last window reached over the edge; only this makes the paper's 55 of 224 pixels.
     """
     _, height, width = image_shape
     return nn.ZeroPad2d((0, -(width - 11) % 4, 0, -(height - 11) % 4))
 
 
 def side_of_maps(side: int) -> int:
-    """Pixels a side of the last maps for images with `side`: of 224, that is 55, 27, 13 and then 6."""
+    """Pixels a side of the last maps for images with `side`: for 224 55, 27, 13 and then 6."""
     first = -(-(side - 11) // 4) + 1
     return pooled(pooled(pooled(first)))
 

@@ -6,13 +6,20 @@ the configuration that he published with it (cuda-convnet2, layers/layers-imagen
 
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import nn
 
 from .alexnet import SMALLEST, pad_to_stride, side_of_maps
-from .convnet_parts import fully_connected, gaussian, gaussian_fully_connected, overlapping_pool, require_pixels
+from .convnet_parts import (
+    ConvNet,
+    fully_connected,
+    gaussian,
+    gaussian_fully_connected,
+    overlapping_pool,
+    require_pixels,
+)
 
 
-class AlexNetOWT(nn.Module):
+class AlexNetOWT(ConvNet):
     """Five convolutions without groups and three fully connected layers.
 
     61,100,840 parameters on 3 x 224 x 224 with 1000 classes: 2.47 M in the convolutions, 58.63 M in the head; pixels
@@ -33,10 +40,9 @@ class AlexNetOWT(nn.Module):
     def __init__(
         self, classes: int, image_shape: Sequence[int], hidden: Sequence[int] = (4096, 4096), dropout: float = 0.5
     ) -> None:
-        super().__init__()
         require_pixels("AlexNetOWT", image_shape, SMALLEST, 224)
         channels, height, width = image_shape
-        self.features = nn.Sequential(
+        features = nn.Sequential(
             pad_to_stride(image_shape),
             gaussian(nn.Conv2d(channels, 64, 11, stride=4), 0.01),
             _response_norm(),
@@ -55,11 +61,8 @@ class AlexNetOWT(nn.Module):
             overlapping_pool(),
         )
         inputs = 256 * side_of_maps(height) * side_of_maps(width)
-        self.classifier = gaussian_fully_connected(fully_connected(inputs, hidden, classes, dropout), hidden_bias=1)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits [N, classes] of images [N, C, H, W]."""
-        return self.classifier(self.features(images))
+        classifier = gaussian_fully_connected(fully_connected(inputs, hidden, classes, dropout), hidden_bias=1)
+        super().__init__(features, classifier)
 
 
 def _response_norm() -> nn.LocalResponseNorm:

@@ -1,12 +1,30 @@
-"""Parts that the convolutional networks of 2012 to 2015 share: pooling, fully connected head, first weights."""
+"""Shared parts of plain convolutional networks: the network itself, pooling, fully connected head, initial weights."""
 
 from collections.abc import Sequence
 
-from torch import nn
+from torch import Tensor, nn
+
+
+class ConvNet(nn.Module):
+    """Convolutional features followed by a classifier.
+
+    Args:
+        features: images [N, C, H, W] to maps.
+        classifier: these maps to logits [N, classes]; built after `features`, which fixes the order of random draws.
+    """
+
+    def __init__(self, features: nn.Sequential, classifier: nn.Sequential) -> None:
+        super().__init__()
+        self.features = features
+        self.classifier = classifier
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits [N, classes] of images [N, C, H, W]."""
+        return self.classifier(self.features(images))
 
 
 def require_pixels(network: str, image_shape: Sequence[int], smallest: int, published: int) -> None:
-    """Refuse images of which the convolutions and poolings would leave nothing.
+    """Refuse images that are too small for the convolutions and poolings.
 
     Raises:
         ValueError: height or width is below `smallest`.
@@ -20,12 +38,12 @@ def require_pixels(network: str, image_shape: Sequence[int], smallest: int, publ
 
 
 def overlapping_pool() -> nn.MaxPool2d:
-    """Maximum over 3 x 3 in steps of 2, a last incomplete window included: cuda-convnet rounds sizes up."""
+    """Maximum over 3 x 3 in steps of 2, including an incomplete last window: cuda-convnet rounds sizes up."""
     return nn.MaxPool2d(3, 2, ceil_mode=True)
 
 
 def pooled(side: int) -> int:
-    """Pixels a side that `overlapping_pool` leaves of `side`."""
+    """Pixels a side after `overlapping_pool`."""
     return -(-(side - 3) // 2) + 1
 
 
@@ -51,7 +69,7 @@ def fully_connected(inputs: int, hidden: Sequence[int], classes: int, dropout: f
 
 
 def gaussian(layer: nn.Conv2d | nn.Linear, std: float, bias: float = 0.0) -> nn.Module:
-    """The layer, its weights drawn from a normal distribution around zero, its biases all `bias`."""
+    """The layer with weights drawn from a normal distribution around zero, and biases `bias`."""
     nn.init.normal_(layer.weight, std=std)
     if layer.bias is not None:
         nn.init.constant_(layer.bias, bias)

@@ -9,7 +9,7 @@ from .local_filters import L2Pool, LocalContrastNorm, LocalFilters, SumOverPosit
 
 
 class Stage(nn.Module):
-    """h = W x;  p = sqrt(eps + V h^2);  y = LCN(p), and how well a W^T h gives x back.
+    """h = W x;  p = sqrt(eps + V h^2);  y = LCN(p), and the reconstruction error of a W^T h.
 
     Every filter has unit norm. V sums over the pooling window, within a map.
     """
@@ -29,17 +29,17 @@ class Stage(nn.Module):
         return self.norm(self.pool(self.filters(x)))
 
     def sums(self, x: Tensor) -> Tensor:
-        """(batch, 3): |a W^T W x - x|^2, sum_j sqrt(eps + V_j (W x)^2), and |x|^2 to compare the first with."""
+        """(batch, 3): |a W^T W x - x|^2, sum_j sqrt(eps + V_j (W x)^2), and |x|^2 for comparison with the first."""
         code = self.filters(x)
         error = self.decoder(code) - x
         return self.total(error.square(), self.pool(code), x.square())
 
 
 class Stages(nn.ModuleList):
-    """Stages one after the other, of which one may be in training: those before it are left as they are."""
+    """Stages in sequence, of which one may be in training; those before it are frozen."""
 
     def forward(self, x: Tensor, stage: int | None = None) -> Tensor:
-        """Features of the last stage, or what `Stage.sums` says of one stage."""
+        """Features of the last stage, or `Stage.sums` of one stage."""
         if stage is None:
             for each in self:
                 x = each(x)
@@ -53,18 +53,18 @@ class Stages(nn.ModuleList):
 
 
 class COTSAutoencoder(nn.Module):
-    """Three stages that learn to give back what they see, one after the other (Coates et al. 2013, Le et al. 2012).
+    """Three stages trained to reconstruct their input, one after the other (Coates et al. 2013, Le et al. 2012).
 
     For stage s with input x: min over W, a of  sum_i |a W^T W x_i - x_i|^2 + lambda sum_j sqrt(eps + V_j (W x_i)^2),
-    |W^(k)| = 1. The task weighs the two sums; this network gives them.
+    |W^(k)| = 1. The task weights the two sums.
 
     With 3 x 200 x 200 images and maps=8: 1,216,858,467 parameters; maps=10: 1.82 billion, maps=26: 10.95 billion.
 
     Args:
         image_shape: channels, height, width in pixels.
-        seed: what the weights are drawn from.
+        seed: of the weights.
         maps: filters at each position, of every stage: the size of the network.
-        stages: how many.
+        stages: number of stages.
         rf: pixels a side of a filter's window.
         stride: pixels between two windows.
         pool: positions a side of a pooling window.
@@ -99,13 +99,14 @@ class COTSAutoencoder(nn.Module):
             shape = stage.norm.output_shape
 
     def initialize(self) -> None:
-        """Set everything that is not drawn by position: for a network that was built on the meta device."""
+        """Initialize all parameters that are not drawn by position, for a network built on the meta device."""
         for stage in self.stages:
             assert isinstance(stage, Stage)
             stage.decoder.initialize()
 
     def forward(self, images: Tensor, stage: int | None = None) -> Tensor:
-        """
+        """Features, or the sums of one stage.
+
         Args:
             images: (batch, channels, height, width).
             stage: None for the features of the last stage, (batch, maps, height, width); the number of a stage for

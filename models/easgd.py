@@ -1,20 +1,20 @@
 """The two networks on which elastic averaging SGD was published.
 
 Source: S. Zhang, A. Choromanska, Y. LeCun, Deep learning with elastic averaging SGD, NIPS 2015 (arXiv 1412.6651),
-section 5. The paper gives sizes of maps, not first weights: here they are those of He et al. 2015.
+section 5. The paper gives sizes of maps, not initial weights: here they are those of He et al. 2015.
 """
 
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import nn
 
-from .convnet_parts import fully_connected, initialize_for_relu, require_pixels
+from .convnet_parts import ConvNet, fully_connected, initialize_for_relu, require_pixels
 
 _SMALLEST_CIFAR = 24  # pixels a side: 24 -> 20 -> 10 -> 6 -> 3 -> 1
 _SMALLEST_IMAGENET = 101  # pixels a side: 101 -> 48 -> 16 -> 12 -> 6 -> 4 -> 3 -> 2 -> 1
 
 
-class CIFAR7(nn.Module):
+class CIFAR7(ConvNet):
     """The 7 layers for CIFAR-10: three convolutions with two poolings between them, two fully connected layers.
 
     351,946 parameters on 3 x 28 x 28 (crops of the 32 x 32 images) with ten classes; maps have 24, 12, 8, 4 and 2
@@ -34,10 +34,9 @@ class CIFAR7(nn.Module):
     def __init__(
         self, classes: int, image_shape: Sequence[int], hidden: Sequence[int] = (256,), dropout: float = 0.5
     ) -> None:
-        super().__init__()
         require_pixels("CIFAR7", image_shape, _SMALLEST_CIFAR, 28)
         channels, height, width = image_shape
-        self.features = nn.Sequential(
+        features = nn.Sequential(
             nn.Conv2d(channels, 64, 5),
             nn.ReLU(),
             nn.MaxPool2d(2),
@@ -48,15 +47,12 @@ class CIFAR7(nn.Module):
             nn.ReLU(),
         )
         inputs = 64 * _side_of_cifar_maps(height) * _side_of_cifar_maps(width)
-        self.classifier = fully_connected(inputs, hidden, classes, dropout)
+        classifier = fully_connected(inputs, hidden, classes, dropout)
+        super().__init__(features, classifier)
         self.apply(initialize_for_relu)
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits [N, classes] of images [N, C, H, W]."""
-        return self.classifier(self.features(images))
 
-
-class ImageNet11(nn.Module):
+class ImageNet11(ConvNet):
     """The 11 layers for ImageNet: five convolutions, three poolings, three fully connected layers.
 
     61,128,808 parameters on 3 x 221 x 221 with 1000 classes; maps have 108, 36, 32, 16, 14, 13, 12 and 6 pixels a side.
@@ -75,10 +71,9 @@ class ImageNet11(nn.Module):
     def __init__(
         self, classes: int, image_shape: Sequence[int], hidden: Sequence[int] = (4096, 4096), dropout: float = 0.5
     ) -> None:
-        super().__init__()
         require_pixels("ImageNet11", image_shape, _SMALLEST_IMAGENET, 221)
         channels, height, width = image_shape
-        self.features = nn.Sequential(
+        features = nn.Sequential(
             nn.Conv2d(channels, 96, 7, stride=2),
             nn.ReLU(),
             nn.MaxPool2d(3),
@@ -94,20 +89,17 @@ class ImageNet11(nn.Module):
             nn.MaxPool2d(2),
         )
         inputs = 256 * _side_of_imagenet_maps(height) * _side_of_imagenet_maps(width)
-        self.classifier = fully_connected(inputs, hidden, classes, dropout)
+        classifier = fully_connected(inputs, hidden, classes, dropout)
+        super().__init__(features, classifier)
         self.apply(initialize_for_relu)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits [N, classes] of images [N, C, H, W]."""
-        return self.classifier(self.features(images))
 
 
 def _side_of_cifar_maps(side: int) -> int:
-    """Pixels a side of the last maps for images with `side`: of 28, that is 24, 12, 8, 4 and then 2."""
+    """Pixels a side of the last maps for images with `side`: for 28, 24, 12, 8, 4 and then 2."""
     return ((side - 4) // 2 - 4) // 2 - 2
 
 
 def _side_of_imagenet_maps(side: int) -> int:
-    """Pixels a side of the last maps for images with `side`: of 221, that is 108, 36, 32, 16, 14, 13, 12 and then 6."""
+    """Pixels a side of the last maps for images with `side`: for 221, 108, 36, 32, 16, 14, 13, 12 and then 6."""
     second = (((side - 7) // 2 + 1) // 3 - 4) // 2
     return (second - 2 - 1 - 1) // 2

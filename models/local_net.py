@@ -1,4 +1,4 @@
-"""A classifier of untied local filters: what strategy=spatial divides, with labels."""
+"""A classifier of untied local filters, for strategy=spatial."""
 
 from collections.abc import Sequence
 from math import prod
@@ -15,7 +15,7 @@ class LocalNet(nn.Module):
     Args:
         classes: number of class scores.
         image_shape: channels, height, width in pixels.
-        seed: what the weights are drawn from.
+        seed: of the weights.
         maps: filters at each position, stage by stage.
         rf, stride: side of a filter's window, and pixels between two.
         pool, pool_stride: side of a pooling window, and positions between two.
@@ -65,7 +65,7 @@ class LocalNet(nn.Module):
         self.initialize()
 
     def initialize(self) -> None:
-        """Set everything that is not drawn by position: also for a network that was built on the meta device."""
+        """Initialize all parameters that are not drawn by position, also for a network built on the meta device."""
         weight, bias = self.classifier.weight, self.classifier.bias
         if not weight.is_meta:
             stream = torch.Generator().manual_seed(stream_of(self.seed, len(self.features)))

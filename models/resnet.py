@@ -23,7 +23,7 @@ class ResNet(nn.Module):
     """A 7 x 7 convolution, pooling, four stages of residual blocks, mean over the maps, one fully connected layer.
 
     Shortcuts are those of option B: a 1 x 1 convolution where the shape changes. In a bottleneck the 3 x 3 convolution
-    has the stride, not the first 1 x 1 as in the paper: that is the variant (v1.5) which all reference weights have.
+    has the stride, not the first 1 x 1 as in the paper: this variant (v1.5) is that of all reference weights.
     With 1000 classes 11,689,512 parameters at depth 18, 21,797,672 at 34, 25,557,032 at 50, 44,549,160 at 101 and
     60,192,808 at 152.
 
@@ -31,10 +31,10 @@ class ResNet(nn.Module):
         classes: number of logits.
         image_shape: channels, height, width in pixels; 3 x 224 x 224 in the paper.
         depth: 18, 34, 50, 101 or 152 layers.
-        norm: "batch", as in the paper, or "group": GroupNorm with 32 groups, which does not look at other samples.
+        norm: "batch", as in the paper, or "group": GroupNorm with 32 groups, which is independent of other samples.
 
     Raises:
-        ValueError: `depth` is none of these, or `norm` is unknown.
+        ValueError: `depth` is not one of these, or `norm` is unknown.
     """
 
     def __init__(
@@ -56,8 +56,10 @@ class ResNet(nn.Module):
         for index, count in enumerate(_BLOCKS[depth]):
             maps = 64 * 2**index
             outputs = maps if depth <= _DEEPEST_BASIC else maps * _EXPANSION
-            first = _Block(inputs, maps, outputs, 1 if index == 0 else 2, norm)
-            stages.append(nn.Sequential(first, *(_Block(outputs, maps, outputs, 1, norm) for _ in range(count - 1))))
+            first = _ResidualBlock(inputs, maps, outputs, 1 if index == 0 else 2, norm)
+            stages.append(
+                nn.Sequential(first, *(_ResidualBlock(outputs, maps, outputs, 1, norm) for _ in range(count - 1)))
+            )
             inputs = outputs
         self.stages = nn.Sequential(*stages)
         self.classifier = nn.Linear(inputs, classes)
@@ -69,10 +71,10 @@ class ResNet(nn.Module):
         return self.classifier(maps.mean(dim=(2, 3)))
 
 
-class _Block(nn.Module):
+class _ResidualBlock(nn.Module):
     """Convolutions added to their input; [N, inputs, H, W] to [N, outputs, H / stride, W / stride].
 
-    Two of 3 x 3, or, where there are more outputs than maps inside, a bottleneck of 1 x 1, 3 x 3 and 1 x 1.
+    Two of 3 x 3, or, with more outputs than maps inside, a bottleneck of 1 x 1, 3 x 3 and 1 x 1.
     """
 
     def __init__(self, inputs: int, maps: int, outputs: int, stride: int, norm: str) -> None:

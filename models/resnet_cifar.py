@@ -22,7 +22,7 @@ class ResNetCIFAR(nn.Module):
         classes: number of logits.
         image_shape: channels, height, width in pixels; 3 x 32 x 32 in the paper.
         depth: 6n + 2 with n >= 1: 20, 32, 44, 56 and 110 in the paper.
-        norm: "batch", as in the paper, or "group": GroupNorm with 8 groups, which does not look at other samples.
+        norm: "batch", as in the paper, or "group": GroupNorm with 8 groups, which is independent of other samples.
 
     Raises:
         ValueError: `depth` is not 6n + 2, or `norm` is unknown.
@@ -42,7 +42,7 @@ class ResNetCIFAR(nn.Module):
         width = 16
         for maps in (16, 32, 64):
             for _ in range(blocks):
-                stages.append(_Block(width, maps, norm))
+                stages.append(_CifarBlock(width, maps, norm))
                 width = maps
         self.blocks = nn.Sequential(*stages)
         self.classifier = nn.Linear(width, classes)
@@ -54,7 +54,7 @@ class ResNetCIFAR(nn.Module):
         return self.classifier(maps.mean(dim=(2, 3)))
 
 
-class _Block(nn.Module):
+class _CifarBlock(nn.Module):
     """Two 3 x 3 convolutions, added to their input; [N, inputs, H, W] to [N, outputs, H / stride, W / stride]."""
 
     def __init__(self, inputs: int, outputs: int, norm: str) -> None:
@@ -72,7 +72,7 @@ class _Block(nn.Module):
         return F.relu(y + self._shortcut(x))
 
     def _shortcut(self, x: Tensor) -> Tensor:
-        """Option A: every second pixel, and zeros for the maps that are new."""
+        """Option A: every second pixel, and zeros for additional maps."""
         if self.stride == 1:
             return x
         before = self.new_maps // 2
@@ -88,7 +88,7 @@ def _norm(kind: str, maps: int) -> nn.Module:
 
 
 def _initialize(module: nn.Module) -> None:
-    """He's initialization (He et al. 2015); the norms keep PyTorch's ones and zeros."""
+    """He's initialization (He et al. 2015); normalization layers keep PyTorch's ones and zeros."""
     if isinstance(module, nn.Conv2d | nn.Linear):
         nn.init.kaiming_normal_(module.weight, nonlinearity="relu")
         if module.bias is not None:

@@ -7,13 +7,13 @@ from torch import Tensor, nn
 
 
 class TimmModel(nn.Module):
-    """A network of timm's collection, with as many logits and input channels as the dataset needs.
+    """A network of timm's collection, with the dataset's numbers of classes and input channels.
 
     Args:
         classes: number of logits.
         image_shape: channels, height, width in pixels. Networks with one image size need it as well, as `img_size`.
-        name: what `timm.create_model` takes; `timm.list_models()` has them all.
-        pretrained: start from published weights, which timm downloads; the classifier is new where `classes` differs.
+        name: of `timm.create_model`; `timm.list_models()` lists all.
+        pretrained: start from published weights, which timm downloads; the classifier is new if `classes` differs.
         options: further arguments of `timm.create_model`, such as drop_rate or img_size.
 
     Raises:

@@ -6,17 +6,17 @@ table 1; R. Wu, S. Yan, Y. Shan, Q. Dang, G. Sun, Deep Image: scaling up image r
 
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import nn
 
-from .convnet_parts import fully_connected, initialize_for_relu, require_pixels
+from .convnet_parts import ConvNet, fully_connected, initialize_for_relu, require_pixels
 
 
-class VGG(nn.Module):
+class VGG(ConvNet):
     """Stages of 3 x 3 convolutions, each stage followed by pooling over 2 x 2, then fully connected layers.
 
     With the default widths this is configuration D, VGG-16: 138,357,544 parameters on 3 x 224 x 224 with 1000 classes.
-    Deep Image's 16 layers are the same with 6144 hidden units: 212,761,384. Unlike VGG's paper, which began with the
-    weights of a shallower net, all weights start as He et al. 2015 give them.
+    Deep Image's 16 layers are the same with 6144 hidden units: 212,761,384. Unlike VGG's paper, which started from the
+    weights of a shallower net, all initial weights are those of He et al. 2015.
 
     Args:
         classes: number of logits.
@@ -38,7 +38,6 @@ class VGG(nn.Module):
         hidden: Sequence[int] = (4096, 4096),
         dropout: float = 0.5,
     ) -> None:
-        super().__init__()
         if not stages or any(not stage or min(stage) < 1 for stage in stages):
             given = [list(stage) for stage in stages]
             raise ValueError(f"stages={given}: every stage needs a convolution, and every convolution a filter")
@@ -51,11 +50,8 @@ class VGG(nn.Module):
                 layers += [nn.Conv2d(maps, filters, 3, padding=1), nn.ReLU()]
                 maps = filters
             layers.append(nn.MaxPool2d(2))
-        self.features = nn.Sequential(*layers)
+        features = nn.Sequential(*layers)
         inputs = maps * (height // halvings) * (width // halvings)
-        self.classifier = fully_connected(inputs, hidden, classes, dropout)
+        classifier = fully_connected(inputs, hidden, classes, dropout)
+        super().__init__(features, classifier)
         self.apply(initialize_for_relu)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits [N, classes] of images [N, C, H, W]."""
-        return self.classifier(self.features(images))

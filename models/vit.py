@@ -20,18 +20,18 @@ class ViT(nn.Module):
     """An image cut into patches, a class token before them, transformer blocks, and a linear layer on the class token.
 
     On 3 x 224 x 224 with patches of 16 and 1000 classes the base model (width 768, 12 heads) has 86,567,656 parameters,
-    the small one (384, 6) 22,050,664. First weights are those of the authors' code: Glorot's uniform ones in the
+    the small one (384, 6) 22,050,664. Initial weights are those of the authors' code: Glorot's uniform ones in the
     blocks, positions with standard deviation 0.02, class token and classifier zero.
 
     Args:
         classes: number of logits.
         image_shape: channels, height, width in pixels; 3 x 224 x 224 in the paper.
         patch: pixels a side of a patch.
-        width: numbers that describe a patch inside the network.
+        width: features of a patch inside the network.
         depth: number of blocks.
         heads: heads of each attention.
-        dropout: probability, 0 <= dropout < 1, that a number is dropped in training after every linear layer (that of
-            queries, keys and values excepted) and after the positions are added.
+        dropout: probability, 0 <= dropout < 1, that a feature is dropped in training after every linear layer (except
+            that of queries, keys and values) and after the positions are added.
 
     Raises:
         ValueError: height or width is not a multiple of `patch`, `width` not one of `heads`, or `dropout` is out of
@@ -64,7 +64,7 @@ class ViT(nn.Module):
         self.class_token = nn.Parameter(torch.zeros(1, 1, width))
         self.positions = nn.Parameter(torch.zeros(1, 1 + patches, width))
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.Sequential(*(_Block(width, heads, dropout) for _ in range(depth)))
+        self.blocks = nn.Sequential(*(_EncoderBlock(width, heads, dropout) for _ in range(depth)))
         self.norm = nn.LayerNorm(width, eps=_EPSILON)
         self.classifier = nn.Linear(width, classes)
         self._initialize()
@@ -77,7 +77,7 @@ class ViT(nn.Module):
         return self.classifier(self.norm(tokens[:, 0]))
 
     def no_weight_decay(self) -> set[str]:
-        """Parameters that are better left without weight decay, as timm's models name them."""
+        """Parameters without weight decay, by the convention of timm's models."""
         return {"class_token", "positions"}
 
     def _initialize(self) -> None:
@@ -86,8 +86,8 @@ class ViT(nn.Module):
         nn.init.zeros_(self.classifier.weight)
 
 
-class _Block(nn.Module):
-    """Attention and a perceptron, each behind a LayerNorm and added to its input; [N, T, width] to the same."""
+class _EncoderBlock(nn.Module):
+    """Attention and a perceptron, each after a LayerNorm and added to its input; [N, T, width] to the same."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class _Block(nn.Module):
 
 
 class _Attention(nn.Module):
-    """Every token looks at all tokens; [N, T, width] to the same."""
+    """Self-attention over all tokens; [N, T, width] to the same."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -132,6 +132,6 @@ def _initialize(module: nn.Module) -> None:
     if isinstance(module, nn.Conv2d | nn.Linear) and module.bias is not None:
         nn.init.zeros_(module.bias)
     if isinstance(module, _Attention):
-        # Queries, keys and values are three square layers in one; drawn as one they would start too small.
+        # Queries, keys and values are three square layers in one; initialized as one layer they would be too small.
         bound = math.sqrt(6 / (2 * module.proj.in_features))
         nn.init.uniform_(module.qkv.weight, -bound, bound)

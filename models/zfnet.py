@@ -1,4 +1,4 @@
-"""ZFNet: AlexNet with a finer first layer, found by looking at what the first one had learned.
+"""ZFNet: AlexNet with a finer first layer, found by visualizing AlexNet's first layer.
 
 Source: M. D. Zeiler, R. Fergus, Visualizing and understanding convolutional networks, arXiv 1311.2901 (ECCV 2014),
 section 3 and figure 3.
@@ -6,10 +6,11 @@ section 3 and figure 3.
 
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import nn
 
 from .alexnet import response_norm
 from .convnet_parts import (
+    ConvNet,
     fully_connected,
     gaussian,
     gaussian_fully_connected,
@@ -21,11 +22,11 @@ from .convnet_parts import (
 _SMALLEST = 63  # pixels a side: 63 -> 30 -> 15 -> 6 -> 3 -> 1
 
 
-class ZFNet(nn.Module):
+class ZFNet(ConvNet):
     """Five convolutions and three fully connected layers: 7 x 7 with stride 2 where AlexNet has 11 x 11 with stride 4.
 
     62,357,608 parameters on 3 x 224 x 224 with 1000 classes; pixels a side are 110, 55, 26, 13 and 6. The paper gives
-    no constants of its contrast normalization across maps and does not say where padding lies: here they are
+    no constants of its contrast normalization across maps and does not describe its padding: here they are
     AlexNet's constants, and one pixel of padding around the image, which the figure's 110 needs.
 
     Args:
@@ -42,10 +43,9 @@ class ZFNet(nn.Module):
     def __init__(
         self, classes: int, image_shape: Sequence[int], hidden: Sequence[int] = (4096, 4096), dropout: float = 0.5
     ) -> None:
-        super().__init__()
         require_pixels("ZFNet", image_shape, _SMALLEST, 224)
         channels, height, width = image_shape
-        self.features = nn.Sequential(
+        features = nn.Sequential(
             gaussian(nn.Conv2d(channels, 96, 7, stride=2, padding=1), 0.01),
             nn.ReLU(),
             overlapping_pool(),
@@ -63,14 +63,11 @@ class ZFNet(nn.Module):
             overlapping_pool(),
         )
         inputs = 256 * _side_of_maps(height) * _side_of_maps(width)
-        self.classifier = gaussian_fully_connected(fully_connected(inputs, hidden, classes, dropout), hidden_bias=0)
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Logits [N, classes] of images [N, C, H, W]."""
-        return self.classifier(self.features(images))
+        classifier = gaussian_fully_connected(fully_connected(inputs, hidden, classes, dropout), hidden_bias=0)
+        super().__init__(features, classifier)
 
 
 def _side_of_maps(side: int) -> int:
-    """Pixels a side of the last maps for images with `side`: of 224, that is 110, 55, 26, 13 and then 6."""
+    """Pixels a side of the last maps for images with `side`: for 224, 110, 55, 26, 13 and then 6."""
     first = pooled((side - 5) // 2 + 1)
     return pooled(pooled((first - 5) // 2 + 1))

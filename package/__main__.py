@@ -1,6 +1,6 @@
 """`python -m leyden` is `leyden`."""
 
-from leyden.trainer.cli import entry_point
+from leyden.trainer.cli.main import entry_point
 
 if __name__ == "__main__":
     entry_point()

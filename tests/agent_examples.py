@@ -7,13 +7,13 @@ from typing import Any
 
 
 class Killed:
-    """kill -9 of a worker after some steps, once each.
+    """SIGKILL of a worker after some steps, once each.
 
     Args:
-        rank: whose.
-        steps: after which.
-        notes: a folder, where it is noted which have been.
-        once: False: every time that a step is reached.
+        rank: of the worker.
+        steps: after which it is killed.
+        notes: folder in which each kill is recorded.
+        once: False: each time that a step is reached.
     """
 
     def __init__(self, rank: int, steps: list[int], notes: str, once: bool = True):

@@ -8,29 +8,40 @@ from pathlib import Path
 
 from runs import wait_until
 
-WITHOUT_JUDGING = """
+WITHOUT_VALIDATION = """
 import sys
 from pathlib import Path
-from leyden.trainer.config import load
-from leyden.trainer.launch.meeting import Rendezvous
-from leyden.trainer.launch.node import launch
+from leyden.trainer.config.schema import load
+from leyden.trainer.entrypoints.start import job_of
+from leyden.trainer.launch.rendezvous import Rendezvous
+from leyden.trainer.launch.multi_node import launch
 run_dir = Path(sys.argv[2])
-sys.exit(launch(load(run_dir), run_dir, "resume", None, Rendezvous.parsed(sys.argv[1], float(sys.argv[3]))))
+sys.exit(launch(job_of(load(run_dir), run_dir, "resume", None), Rendezvous.parsed(sys.argv[1], float(sys.argv[3]))))
 """
-"""`leyden node` without its check of the config, which costs seconds of imports."""
+"""`leyden node` without the validation of the config, which costs seconds of imports."""
 
 
 class Agent:
-    """An agent in a process of its own, and what it prints."""
+    """An agent in a process of its own, and its output."""
 
     def __init__(
-        self, run_dir: Path, rendezvous: str, judged: bool = False, wait_s: float = 120, prefix: Sequence[str] = ()
-    ):
-        if judged:
-            what = ["-m", "leyden.trainer", "node", "--rendezvous", rendezvous, "--wait", str(wait_s), str(run_dir)]
+        self, run_dir: Path, rendezvous: str, validated: bool = False, timeout_s: float = 120,
+        prefix: Sequence[str] = (),
+    ):  # fmt: skip
+        if validated:
+            arguments = [
+                "-m",
+                "leyden.trainer",
+                "node",
+                "--rendezvous",
+                rendezvous,
+                "--wait",
+                str(timeout_s),
+                str(run_dir),
+            ]
         else:
-            what = ["-c", WITHOUT_JUDGING, rendezvous, str(run_dir), str(wait_s)]
-        command = [*prefix, sys.executable, *what]
+            arguments = ["-c", WITHOUT_VALIDATION, rendezvous, str(run_dir), str(timeout_s)]
+        command = [*prefix, sys.executable, *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.output = ""
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -42,7 +53,7 @@ class Agent:
             self.output += line
 
     def rendezvous(self) -> str:
-        """Where it says that the others shall come."""
+        """The address that it prints for the others."""
         wait_until(lambda: "--rendezvous" in self.output)
         return self.output.split("--rendezvous ")[1].split()[0]
 
@@ -52,10 +63,12 @@ class Agent:
         return code
 
 
-def two(agents: list[Agent], run_dir: Path, other: Path | None = None, judged: bool = False) -> tuple[Agent, Agent]:
-    """Two nodes on this machine; `other`: the run folder that the second is given."""
-    first = Agent(run_dir, "127.0.0.1:0", judged=judged)
+def start_two(
+    agents: list[Agent], run_dir: Path, other: Path | None = None, validated: bool = False
+) -> tuple[Agent, Agent]:
+    """Two nodes on this machine; `other`: the second one's run folder."""
+    first = Agent(run_dir, "127.0.0.1:0", validated=validated)
     agents.append(first)
-    second = Agent(other or run_dir, first.rendezvous(), judged=judged)
+    second = Agent(other or run_dir, first.rendezvous(), validated=validated)
     agents.append(second)
     return first, second

@@ -3,16 +3,18 @@
 import json
 import signal
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from traffic_examples import traffic_of_run
 
-from leyden.trainer.state import RunState
-from leyden.trainer.strategies.halving_doubling import Butterfly, Exchange, Order
-from leyden.trainer.strategies.ledger import Ledger, Placement
+from leyden.trainer.core.state import RunState
+from leyden.trainer.core.traffic import Ledger, Placement
+from leyden.trainer.strategies.butterfly.halving_doubling import ButterflyAllReduce, ButterflySchedule, Order
 
 
 def same_everywhere(tensors: list[Tensor]) -> bool:
@@ -42,8 +44,8 @@ class Averages:
         rank, workers = dist.get_rank(), dist.get_world_size()
         strategy: Any = state.fabric.strategy
         placement = Placement(workers, strategy.num_processes)
-        butterfly = Butterfly(placement, self.order)
-        exchange = Exchange(rank, butterfly, dist.new_group(timeout=timedelta(seconds=60)))
+        butterfly = ButterflySchedule(placement, self.order)
+        exchange = ButterflyAllReduce(rank, butterfly, dist.new_group(timeout=timedelta(seconds=60)))
         for dtype, tolerance in ((torch.float64, 1e-14), (torch.float32, 1e-6), (torch.bfloat16, 2e-2)):
             for size in (1, 2, 3, 5, 17, 1000, 1001):
                 ledger = Ledger(rank, placement)
@@ -56,21 +58,26 @@ class Averages:
                 assert torch.allclose(mine.double(), expected / workers, rtol=tolerance, atol=tolerance)
                 counted = torch.tensor([ledger.bytes, ledger.inter_node_bytes, ledger.messages], dtype=torch.float64)
                 dist.all_reduce(counted)
-                formula = butterfly.traffic([(size, mine.element_size())])
-                assert (counted / workers).tolist() == list(formula)
+                sends = partial(butterfly.sends, [(size, mine.element_size())])
+                formula = placement.transfer("gradients", "backward", sends)
+                assert (counted / workers).tolist() == [formula.bytes, formula.inter_node_bytes, formula.messages]
                 assert float(counted[0]) == 2 * (workers - 1) * size * mine.element_size()
+
+
+_SUMMED = ("bytes", "inter_node_bytes", "messages")
 
 
 class Traffic:
     """Writes what the strategy says it sends, and how it orders the pieces, into a file in the run's folder."""
 
     def on_fit_end(self, state: RunState) -> None:
-        transfer = state.contract.traffic()[0]
+        transfers = traffic_of_run(state)
         strategy: Any = state.fabric.strategy
         fronts = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
         dist.all_gather(fronts, torch.tensor([strategy._thread.front]))
         if state.fabric.is_global_zero:
-            values = {**vars(transfer), "pieces": sum(len(b.pieces) for b in strategy._buckets)}
+            values: dict[str, Any] = {name: sum(getattr(t, name) for t in transfers) for name in _SUMMED}
+            values |= {"overlaps": transfers[0].overlaps, "pieces": sum(len(b.pieces) for b in strategy._buckets)}
             values["fronts"] = [int(front) for front in fronts]
             (state.run_dir / "traffic.json").write_text(json.dumps(values))
 

@@ -1,15 +1,108 @@
-"""Frozen runs without the command line, and processes that end with the test."""
+"""Frozen runs without the command line, processes that end with the test, and the limit of the quick lane."""
 
+import gc
+import os
+from collections import Counter
 from collections.abc import Callable, Iterator
+from copy import deepcopy
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from agents import Agent
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from pool import Pool
 from runs import Freeze, Processes
 from slurm_cluster import SlurmCluster
+
+_QUICK_S = 10
+"""A test that takes longer than this is none of the quick lane's, even on a busy machine."""
+
+_TABLES = {
+    "test_before_start.py": 3,
+    "test_config_errors.py": 4,
+    "test_devices.py": 2,
+    "test_leftover_keys.py": 2,
+    "test_lightning_modules.py": 2,
+    "test_local_update_config.py": 2,
+    "test_pipeline_hydra.py": 2,
+    "test_remedies.py": 4,
+    "test_simulation.py": 2,
+    "test_slurm_script.py": 2,
+    "test_sweep_optuna.py": 2,
+    "test_target_policy.py": 4,
+    "test_topologies.py": 3,
+    "test_trainer_keys.py": 3,
+    "test_tutorial_modules.py": 2,
+}
+"""Tests that compose a config a row of a table (0.3 s): each n-th row is in the quick lane, all are in CI."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rows: Counter[str] = Counter()
+    for item in items:
+        share = _TABLES.get(item.path.name)
+        if share is None or not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+            continue
+        if rows[item.originalname] % share:
+            item.add_marker(pytest.mark.slow)
+        rows[item.originalname] += 1
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the collector need not look at it in every test."""
+    gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Names the tests that are too slow for the lane that they run in."""
+    for report in terminalreporter.getreports("passed"):
+        if report.when == "call" and report.duration > _QUICK_S and "slow" not in report.keywords:
+            terminalreporter.write_line(f"{report.nodeid} took {report.duration:.0f} s: cheaper, or marked slow?")
+
+
+@cache
+def _frozen(overrides: tuple[str, ...]) -> str:
+    with initialize_config_module("leyden.conf", version_base=None):
+        config = compose("train", overrides=[f"+{o}" if o.startswith("python_path=") else o for o in overrides])
+    return OmegaConf.to_yaml(config, resolve=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def each_yaml_is_parsed_once() -> Iterator[None]:
+    """A composition reads a dozen YAML files, the same ones in a thousand tests: a text is parsed once a session."""
+    parse = yaml.load
+    parsed: dict[tuple[str | bytes, str], Any] = {}
+
+    def load(stream: Any, Loader: Any) -> Any:
+        if not hasattr(stream, "read"):
+            return parse(stream, Loader)
+        begin, text = stream.tell(), stream.read()
+        key = (text, Loader.__qualname__)
+        if key not in parsed:
+            stream.seek(begin)  # errors name the stream
+            parsed[key] = parse(stream, Loader)
+        return deepcopy(parsed[key])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(yaml, "load", load)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def variables_of_gloo_are_put_back() -> Iterator[None]:
+    """`start` in this process sets them for a run of one host; a later test's agents are on several."""
+    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+    before = {name: os.environ.get(name) for name in names}
+    yield
+    for name, value in before.items():
+        os.environ.pop(name, None)
+        if value is not None:
+            os.environ[name] = value
 
 
 @pytest.fixture
@@ -19,9 +112,7 @@ def freeze(tmp_path: Path) -> Freeze:
     def make(name: str, *overrides: str) -> Path:
         run_dir = tmp_path / name
         run_dir.mkdir()
-        with initialize_config_module("leyden.conf", version_base=None):
-            config = compose("train", overrides=[f"+{o}" if o.startswith("python_path=") else o for o in overrides])
-        (run_dir / "config.yaml").write_text(OmegaConf.to_yaml(config, resolve=True))
+        (run_dir / "config.yaml").write_text(_frozen(overrides))
         return run_dir
 
     return make

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from traffic_examples import traffic_of_run
 
 
 class Witness:
@@ -19,7 +20,7 @@ class Witness:
     def on_fit_end(self, state: Any) -> None:
         seen = {
             "weights": [hashlib.sha256(_bytes(p)).hexdigest() for p in state.task.parameters()],
-            "traffic": [asdict(transfer) for transfer in state.contract.traffic()],
+            "traffic": [asdict(transfer) for transfer in traffic_of_run(state)] if state.config.model else [],
             "messages": state.contract.ledger.messages,
             "bucket_bytes_cap": state.module._forward_module.bucket_bytes_cap,
             "static_graph": state.module._forward_module.static_graph,

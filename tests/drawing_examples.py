@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from leyden.trainer.task import Classification
+from leyden.trainer.components.tasks.classification import Classification
 
 
 class DropPath(nn.Module):

@@ -9,6 +9,7 @@ from typing import Any
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from traffic_examples import traffic_of_run
 
 
 class Holdings:
@@ -22,7 +23,7 @@ class Holdings:
         noted = {
             "parameters": sum(held(parameter) for parameter in state.task.parameters()),
             "optimizer": sum(held(value) for value in kept if isinstance(value, Tensor) and value.ndim),
-            "traffic": [dataclasses.asdict(transfer) for transfer in state.contract.traffic()],
+            "traffic": [dataclasses.asdict(transfer) for transfer in traffic_of_run(state)],
             "messages": state.contract.ledger.messages,
             "exposed_seconds": state.contract.ledger.exposed_seconds,
             "units": len(state.fabric.strategy._units),

@@ -1,4 +1,4 @@
-"""Data that makes a worker stand still, or walk slowly, for tests/test_hangs.py and others."""
+"""Datasets that stall a worker, or slow it down, for tests/test_hangs.py and others."""
 
 import os
 import time
@@ -10,10 +10,10 @@ from leyden.datasets.digits import Digits
 
 
 class Stuck(Digits):
-    """Digits whose training samples one worker cannot read for ever.
+    """Digits whose training samples stop coming on one worker.
 
     Args:
-        rank: whose; -1: nobody's.
+        rank: of the worker; -1: none.
         after: samples that can be read.
         each_s: seconds that a sample takes.
         once: a file that is made when the worker gets stuck; once it is there, everything can be read.

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor, nn
+from traffic_examples import traffic_of_run
 
-from leyden.trainer.state import RunState
+from leyden.trainer.core.state import RunState
 
 
 class Probe:
@@ -24,7 +25,7 @@ class Probe:
         elif state.fabric.is_global_zero:
             told: dict[str, Any] = {
                 "messages": (now[1] - self.at_first[1]) / (now[0] - self.at_first[0]),
-                "traffic": [vars(transfer) for transfer in state.contract.traffic()],
+                "traffic": [vars(transfer) for transfer in traffic_of_run(state)],
             }
             (state.run_dir / "probe.json").write_text(json.dumps(told))
 

@@ -1,4 +1,4 @@
-"""The best possible makespan of a small pipeline, by branch and bound."""
+"""Optimal makespan of a small hopping run, by branch and bound."""
 
 from dataclasses import dataclass, field
 
@@ -8,9 +8,9 @@ from pipeline_simulation import Times, least
 def optimum(times: Times, epochs: int, known: float, most_nodes: int = 30_000) -> tuple[float, bool]:
     """The least seconds of any schedule, waiting allowed, and whether that is proven; worker p holds partition p.
 
-    Every active schedule is tried (Giffler and Thompson 1960: of the visits that could be next let the one that would
-    end first be v; one that shares v's worker or model begins before that end), save where a lower bound or an earlier
-    state shows that it cannot be shorter.
+    Every active schedule is tried (Giffler and Thompson 1960: of the sub-epochs that could be next let the one that
+    would end first be v; one that shares v's worker or model begins before that end), except where a lower bound or an
+    earlier state shows that it cannot be shorter.
 
     Args:
         known: seconds of a schedule that is known.
@@ -30,7 +30,7 @@ class _Bound:
     seen: dict[tuple, list[list[float]]] = field(default_factory=dict)
 
     def left(self, model: int, worker: int, state: tuple[int, int]) -> int:
-        """Visits of a model to a worker, where it has seen in its epoch (first) the workers of a mask (second)."""
+        """Sub-epochs that a model has left on a worker; its state: epoch, and mask of the workers done in it."""
         epoch, mask = state
         return self.epochs - epoch - (mask >> worker & 1)
 
@@ -40,17 +40,17 @@ class _Bound:
         if self.nodes >= self.most_nodes or self.best <= enough or self.hopeless(states, model_at, worker_at):
             return
         workers = range(len(worker_at))
-        visits = [
+        candidates = [
             (max(model_at[m], worker_at[w]), m, w)
             for m, (epoch, mask) in enumerate(states)
             for w in workers
             if epoch < self.epochs and not mask >> w & 1
         ]
-        if not visits:
+        if not candidates:
             self.best = min(self.best, max(model_at + worker_at))
             return
-        end, its_model, its_worker = min((start + self.times[m][w], m, w) for start, m, w in visits)
-        next_ones = [v for v in visits if v[0] < end and (v[1] == its_model or v[2] == its_worker)]
+        end, its_model, its_worker = min((start + self.times[m][w], m, w) for start, m, w in candidates)
+        next_ones = [v for v in candidates if v[0] < end and (v[1] == its_model or v[2] == its_worker)]
         rest = [sum(self.times[m][w] * self.left(m, w, state) for w in workers) for m, state in enumerate(states)]
         for start, m, w in sorted(next_ones, key=lambda v: v[0] - rest[v[1]]):
             epoch, mask = states[m][0], states[m][1] | 1 << w
@@ -63,7 +63,7 @@ class _Bound:
             )
 
     def hopeless(self, states: list[tuple[int, int]], model_at: list[float], worker_at: list[float]) -> bool:
-        """Whether this cannot become shorter than the best, or no shorter than what was tried from the same visits."""
+        """Whether this cannot become shorter than the best, or than what was tried after the same sub-epochs."""
         models, workers = range(len(model_at)), range(len(worker_at))
         todo = [[self.times[m][w] * self.left(m, w, states[m]) for w in workers] for m in models]
         by_model = [at + sum(row) for at, row in zip(model_at, todo, strict=True)]

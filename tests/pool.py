@@ -13,6 +13,8 @@ import threading
 from pathlib import Path
 
 _LONGEST_S = 240
+_AFTER_AN_ERROR_S = 5
+"""How long the others have to fail as well: a worker that waits for one that failed finds its connections closed."""
 
 
 class Failed(AssertionError):
@@ -42,7 +44,8 @@ class Pool:
         """All workers do a frozen run. Returns what the first printed.
 
         Raises:
-            Failed: a worker raised, died, or took too long; the pool starts afresh with the next run.
+            Failed: a worker raised, died, or took too long. Where all have raised they take the next run as well;
+                otherwise the pool starts afresh.
         """
         if not self._processes:
             self._start()
@@ -53,28 +56,31 @@ class Pool:
             process.stdin.flush()
         texts: list[str] = []
         errors: list[str] = []
+        lost = False
         for rank, lines in enumerate(self._lines):
-            text, error = self._answer(lines)
+            text, error, answered = self._answer(lines, _AFTER_AN_ERROR_S if errors else _LONGEST_S)
             texts.append(text)
+            lost = lost or not answered
             if error:
                 errors.append(f"rank {rank}: {error}\n{text}")
-                break  # the others may wait for this one for ever
-        if errors:
+        if lost:
             self.stop()
+        if errors:
             raise Failed("\n".join(errors))
         return texts[0]
 
-    def _answer(self, lines: "queue.Queue[str | None]") -> tuple[str, str]:
+    def _answer(self, lines: "queue.Queue[str | None]", seconds: float) -> tuple[str, str, bool]:
+        """What a worker has printed, its error or "", and whether it can take another run."""
         text: list[str] = []
         while True:
             try:
-                line = lines.get(timeout=_LONGEST_S)
+                line = lines.get(timeout=seconds)
             except queue.Empty:
-                return "".join(text), "took too long"
+                return "".join(text), "took too long", False
             if line is None:
-                return "".join(text), "the process died"
+                return "".join(text), "the process died", False
             if line.startswith("@"):
-                return "".join(text), json.loads(line[1:])["error"]
+                return "".join(text), json.loads(line[1:])["error"], True
             text.append(line)
 
     def stop(self) -> None:

@@ -14,10 +14,11 @@ def main() -> None:
     import torch
     import torch.distributed as dist
 
-    from leyden.trainer.config import load
-    from leyden.trainer.launch.worker import _work
-    from leyden.trainer.log import close_log
-    from leyden.trainer.signals import StopRequest
+    from leyden.trainer.base.log import close_log
+    from leyden.trainer.base.signals import StopRequest
+    from leyden.trainer.config.schema import load
+    from leyden.trainer.engine import train  # noqa: F401  # here, since two threads at once cannot import Lightning
+    from leyden.trainer.entrypoints.worker import run_worker
 
     # as under an agent, which all workers descend from: none takes another for a process that is in its way
     os.environ.update(OMP_NUM_THREADS="1", LEYDEN_AGENT=str(os.getppid()))
@@ -29,12 +30,12 @@ def main() -> None:
         os.environ.update(
             RANK=rank, LOCAL_RANK=str(int(rank) % here), GROUP_RANK=str(int(rank) // here), WORLD_SIZE=workers,
             LOCAL_WORLD_SIZE=str(here), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(order["port"]),
-            TORCHELASTIC_RUN_ID="pool",
+            TORCHELASTIC_RUN_ID="pool", LEYDEN_SECRET="00" * 32,
         )  # fmt: skip
         answer = {"status": "", "error": ""}
         servers = Servers(run_dir) if rank == "0" else None
         try:
-            answer["status"] = _work(load(run_dir), run_dir, order["verb"], None, StopRequest())
+            answer["status"] = run_worker(load(run_dir), run_dir, order["verb"], None, StopRequest())
             if servers is not None:
                 servers.join()
             if dist.is_initialized():
@@ -54,7 +55,7 @@ class Servers:
     """The run's parameter servers, each in a thread of this process: the same wire, without a launch."""
 
     def __init__(self, run_dir: Path):
-        from leyden.trainer.config import load
+        from leyden.trainer.config.schema import load
 
         self.errors: list[BaseException] = []
         self.threads = [
@@ -65,8 +66,8 @@ class Servers:
             thread.start()
 
     def _serve(self, run_dir: Path, index: int) -> None:
-        from leyden.trainer.config import load
-        from leyden.trainer.servers.server import serve
+        from leyden.trainer.config.schema import load
+        from leyden.trainer.strategies.param_server.server import serve
 
         try:
             serve(load(run_dir), run_dir, index)

@@ -1,4 +1,4 @@
-"""Workers on a quadratic, driven by their update rules request by request, without a loop or a network."""
+"""Workers on a quadratic, driven by their update rules op by op, without a loop or a network."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,15 +6,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from leyden.trainer.servers.pieces import Piece
-from leyden.trainer.strategies.flat_parameters import FlatParameters, Replica
-from leyden.trainer.strategies.requests import Compute, Pull, Push, Rule, Steps, Sum
+from leyden.trainer.strategies.local_update.flat_parameters import FlatParameters, Replica
+from leyden.trainer.strategies.local_update.ops import Compute, Pull, Push, Steps, Sum, UpdateRule
+from leyden.trainer.strategies.param_server.shard import ParamShard
 
 
 class Worker:
     """A worker whose loss is 1/2 curvature x^2 in every coordinate."""
 
-    def __init__(self, start: list[float], rule: Callable[[Replica], Rule], curvature: float = 1.0, **sgd: Any):
+    def __init__(self, start: list[float], rule: Callable[[Replica], UpdateRule], curvature: float = 1.0, **sgd: Any):
         self.module = nn.ParameterList([torch.tensor([value], dtype=torch.float64) for value in start])
         self.flat = FlatParameters(self.module)
         self.optimizer = torch.optim.SGD(self.module.parameters(), **sgd)
@@ -34,47 +34,47 @@ class Worker:
             self.optimizer.step()
 
 
-def step(worker: Worker, number: int = 0, piece: Piece | None = None) -> None:
-    """One whole step of a worker that needs no other."""
-    steps, answer = worker.rule.step(), None
+def step(worker: Worker, number: int = 0, shard: ParamShard | None = None) -> None:
+    """One whole step of a worker that needs no other worker."""
+    steps, result = worker.rule.step(), None
     while True:
         try:
-            request = steps.send(answer)
+            op = steps.send(result)
         except StopIteration:
             return
-        answer = None
-        if isinstance(request, Compute):
+        result = None
+        if isinstance(op, Compute):
             worker.compute()
-        elif isinstance(request, Pull):
-            assert piece is not None
-            answer = piece.pull(number).clone()
+        elif isinstance(op, Pull):
+            assert shard is not None
+            result = shard.pull(number).clone()
         else:
-            assert isinstance(request, Push)
-            assert piece is not None
-            piece.push(number, request.value, request.learning_rates)
+            assert isinstance(op, Push)
+            assert shard is not None
+            shard.push(number, op.value, op.learning_rates)
 
 
 def together(workers: list[Worker]) -> None:
     """One step of workers in lockstep."""
     running = [worker.rule.step() for worker in workers]
-    answers: list[Any] = [None] * len(workers)
+    results: list[Any] = [None] * len(workers)
     while True:
         sums: list[Tensor] = []
-        asked = 0
+        yielded = 0
         for number, steps in enumerate(running):
             try:
-                request = steps.send(answers[number])
+                op = steps.send(results[number])
             except StopIteration:
                 continue
-            asked += 1
-            if isinstance(request, Compute):
+            yielded += 1
+            if isinstance(op, Compute):
                 workers[number].compute()
             else:
-                assert isinstance(request, Sum)
-                sums.append(request.value)
+                assert isinstance(op, Sum)
+                sums.append(op.value)
         if not sums:
-            if asked == 0:
+            if yielded == 0:
                 return
-            answers = [None] * len(workers)
+            results = [None] * len(workers)
         else:
-            answers = [torch.stack(sums).sum(0)] * len(workers)
+            results = [torch.stack(sums).sum(0)] * len(workers)

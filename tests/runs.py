@@ -4,17 +4,22 @@ import csv
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import torch
 
-from leyden.trainer import checkpoint, cli
+from leyden.trainer.cli.main import main
+from leyden.trainer.core.checkpoints import checkpoint_io
+from leyden.trainer.runs import checkpoints
 
 TINY = ["model=mlp", "model.hidden=[16]", "dataset.image_size=8", "trainer.max_epochs=2"]
 """A training of well under a second."""
@@ -32,7 +37,7 @@ class Processes:
         self, run_dir: Path, verb: str = "train", prefix: Sequence[str] = (), **environment: str
     ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "leyden.trainer.launch", str(run_dir), verb],
+            [*prefix, sys.executable, "-m", "leyden.trainer.entrypoints.start", str(run_dir), verb],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -55,23 +60,28 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         time.sleep(0.05)
 
 
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the other side has closed a connection; what it has sent before is read."""
+    connection.setblocking(False)
+    try:
+        return connection.recv(1 << 16) == b""
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 def children(pid: int) -> list[int]:
     """Processes that a process has started and that still run."""
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        try:
-            found += [int(child) for child in (task / "children").read_text().split()]
-        except OSError:
-            continue
-    return found
+    with suppress(psutil.NoSuchProcess):
+        return [child.pid for child in psutil.Process(pid).children()]
+    return []
 
 
 def alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-        return Path(f"/proc/{pid}/stat").read_text().split(") ")[1][0] != "Z"
-    except OSError:  # it may go between the two
-        return False
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 POINTS = [
@@ -102,8 +112,8 @@ def rows(run_dir: Path) -> list[dict[str, str]]:
 def weights(run_dir: Path) -> dict[str, torch.Tensor]:
     """Of last.ckpt, in the layout of one device."""
     path = run_dir / "checkpoints" / "last.ckpt"
-    content = checkpoint.read(path)
-    divided = checkpoint.shards_of(path, content)
+    content = checkpoint_io.read(path)
+    divided = checkpoint_io.shards_of(path, content)
     return (content if divided is None else divided.put_together(content))["model"]
 
 
@@ -116,7 +126,7 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
 def states(capsys: pytest.CaptureFixture[str], *folders: Path) -> dict[str, dict[str, Any]]:
     """What `leyden status --json` says, by the run folder's name."""
     capsys.readouterr()
-    assert cli.main(["status", "--json", *map(str, folders)]) == 0
+    assert main(["status", "--json", *map(str, folders)]) == 0
     return {Path(run["run"]).name: run for run in json.loads(capsys.readouterr().out)}
 
 
@@ -124,7 +134,7 @@ def cut_back(whole: Path, to: Path, step: int) -> Path:
     """A copy of a run as it was right after the checkpoint of a step, with whatever it had logged beyond."""
     shutil.copytree(whole, to)
     (to / "checkpoints" / "last.ckpt").unlink()
-    for path in checkpoint.saved(to):
-        if checkpoint.step_of(path) > step:
+    for path in checkpoints.saved(to):
+        if checkpoints.step_of(path) > step:
             path.unlink()
     return to

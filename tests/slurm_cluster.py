@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 from runs import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel", "setpriv")
@@ -126,22 +127,22 @@ class SlurmCluster:
         return self.run("sinfo", "--noheader", "--format=%T %D").split() == ["idle", str(len(NODES))]
 
     def run(self, *command: str) -> str:
-        """What a command of Slurm's prints."""
+        """Output of one of Slurm's commands."""
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=self.environment, timeout=60)
         return done.stdout
 
     def job(self, job_id: str) -> dict[str, str]:
-        """What slurmctld knows of a job: JobState, Restarts, ExitCode, ..."""
+        """slurmctld's fields of a job: JobState, Restarts, ExitCode, ..."""
         return dict(re.findall(r"(\w+)=(\S*)", self.run("scontrol", "--oneliner", "show", "job", job_id)))
 
     def ended(self, job_id: str, seconds: float = 180) -> dict[str, str]:
-        """What Slurm says of a job when it has ended."""
+        """slurmctld's fields of a job, once it has ended."""
         wait_until(lambda: self.job(job_id)["JobState"] in _ENDED, seconds)
         return self.job(job_id)
 
     @contextmanager
     def urgent_job(self, node: str) -> Iterator[str]:
-        """Somebody else's, for which the whole node is to be made free. Yields its number; ends with the context."""
+        """A job of higher priority that needs the whole node. Yields its id; it ends with the context."""
         options = ("--parsable", "--partition=urgent", f"--nodelist={node}", "--exclusive", "--output=/dev/null")
         job_id = self.run("sbatch", *options, "--wrap=sleep 600").strip()
         try:
@@ -164,18 +165,18 @@ class SlurmCluster:
         daemon.kill()
         daemon.wait()
         here = self._processes(f"SLURMD_NODENAME={node}")
-        # first the daemons of its jobs' steps, which would tell of what dies
-        steps = [pid for pid in map(_parent, here) if "slurmstepd" in Path(f"/proc/{pid}/cmdline").read_text()]
-        for pid in (*steps, *here):
-            _kill(pid)
+        # first the daemons of its jobs' steps, which would report each death to slurmctld
+        steps = {parent for process in here if (parent := process.parent()) and _is_step_daemon(parent)}
+        for process in (*steps, *here):
+            _kill(process)
 
     def stop(self) -> None:
         if "slurmctld" in self._daemons and self._daemons["slurmctld"].poll() is None:
             subprocess.run(["scancel", "--signal=KILL", "--full", "--state=RUNNING"], env=self.environment, check=False)
             subprocess.run(["scancel", "--user=root"], env=self.environment, check=False)
         self._end_slurm()
-        for pid in self._processes(f"SLURM_CONF={self.config}"):
-            _kill(pid)
+        for process in self._processes(f"SLURM_CONF={self.config}"):
+            _kill(process)
         self._end("munged")
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -194,23 +195,21 @@ class SlurmCluster:
             daemon.kill()
             daemon.wait()
 
-    def _processes(self, variable: str) -> list[int]:
-        """Processes with a variable in their environment, of this cluster: not this one, nor those that wait for it."""
+    def _processes(self, variable: str) -> list[psutil.Process]:
+        """Processes of this cluster with an environment variable; not this one, nor those that wait for it."""
         found = []
-        for path in Path("/proc").glob("[0-9]*/environ"):
-            try:
-                entries = path.read_text(errors="replace").split("\0")
-            except OSError:
-                continue
-            if variable in entries and f"SLURM_CONF={self.config}" in entries and int(path.parent.name) != os.getpid():
-                found.append(int(path.parent.name))
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                entries = {f"{name}={value}" for name, value in process.environ().items()}
+                if {variable, f"SLURM_CONF={self.config}"} <= entries and process.pid != os.getpid():
+                    found.append(process)
         return found
 
 
-def _parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+def _is_step_daemon(process: psutil.Process) -> bool:
+    return "slurmstepd" in " ".join(process.cmdline())
 
 
-def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+def _kill(process: psutil.Process) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process.kill()

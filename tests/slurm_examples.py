@@ -1,4 +1,4 @@
-"""Callbacks that keep runs waiting, for tests/test_slurm.py."""
+"""Callbacks that hold runs, for tests/test_slurm.py."""
 
 import os
 import time
@@ -7,11 +7,11 @@ from typing import Any
 
 
 class Holds:
-    """Holds a run until it is told to stop: in the first start of its job at the first of `steps`, in the second at the
+    """Holds a run until a signal arrives: in the first start of its job at the first of `steps`, in the second at the
     second, ... and not at all in later ones, or outside Slurm.
 
     Args:
-        steps: after so many, or the first after that; 0: before any.
+        steps: the step to hold after, or the first one beyond; 0: before any.
     """
 
     def __init__(self, steps: list[int]):
@@ -37,7 +37,7 @@ class WaitsAndMayFail:
     """Trials that begin when all have been submitted, and of which one fails.
 
     Args:
-        sign: a file that says when they begin.
+        sign: a file; they begin once it exists.
         seed: of the trial that fails.
     """
 
@@ -50,7 +50,7 @@ class WaitsAndMayFail:
         end = time.monotonic() + 120
         while state.stop_request.signal is None and not self.sign.exists():
             if time.monotonic() > end:
-                raise TimeoutError("nobody says that the trials begin")
+                raise TimeoutError("the sign to begin has not come")
             time.sleep(0.02)
 
     def on_step_end(self, state: Any) -> None:

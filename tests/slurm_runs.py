@@ -1,4 +1,4 @@
-"""Runs on a cluster of Slurm's: submitted, held in their middle, compared with those that nobody disturbed."""
+"""Runs on a cluster of Slurm's: submitted, held half-way, compared with uninterrupted ones."""
 
 import json
 import sys
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from runs import TINY, Freeze, rows, summary, wait_until, weights
 
-from leyden.trainer import cli
-from leyden.trainer.launch import start
+from leyden.trainer.cli.main import main
+from leyden.trainer.entrypoints.start import start
 
 QUICK = [*TINY, "trainer.precision=64-true", "trainer.enable_progress_bar=false"]
 STEPS_AN_EPOCH = 18
@@ -30,7 +30,7 @@ def submitting_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def submitted(here: Path, *overrides: str) -> tuple[Path, str]:
     """A run that Slurm has taken, and its job's number."""
     run_dir = here / "run"
-    assert cli.main([*QUICK, *overrides, f"hydra.run.dir={run_dir}"]) == 0
+    assert main([*QUICK, *overrides, f"hydra.run.dir={run_dir}"]) == 0
     return run_dir, job_of(run_dir)
 
 
@@ -53,9 +53,9 @@ def held(run_dir: Path, workers: int = 1) -> None:
         path.unlink()
 
 
-def unbroken(freeze: Freeze, *overrides: str) -> Path:
-    """The same run, never stopped, without Slurm."""
-    run_dir = freeze(f"unbroken-{len(overrides)}", *QUICK, *HELD, "+callbacks.holds.steps=[]", *overrides)
+def uninterrupted(freeze: Freeze, *overrides: str) -> Path:
+    """The same run without Slurm, from start to end."""
+    run_dir = freeze(f"uninterrupted-{len(overrides)}", *QUICK, *HELD, "+callbacks.holds.steps=[]", *overrides)
     assert start(run_dir) == 0
     return run_dir
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from traffic_examples import traffic_of_run
 
 from leyden.datasets.synthetic import Synthetic
 from leyden.models.local_net import LocalNet
@@ -64,6 +65,6 @@ class Measure:
         (state.run_dir / f"memory-{state.fabric.global_rank}.json").write_text(json.dumps(sizes))
 
     def on_fit_end(self, state: Any) -> None:
-        told = [asdict(transfer) for transfer in state.contract.traffic()]
+        told = [asdict(transfer) for transfer in traffic_of_run(state)]
         if state.fabric.is_global_zero:
             (state.run_dir / "traffic.json").write_text(json.dumps(told))

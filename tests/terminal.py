@@ -1,4 +1,4 @@
-"""A terminal that a command runs on, and what a person would see on its screen."""
+"""A terminal that a command runs on, and its screen as a person would see it."""
 
 import fcntl
 import os
@@ -16,9 +16,9 @@ _CODE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 
 
 class Screen:
-    """What stands on a screen, and what has left it at the top.
+    """The lines of a screen, and those that have scrolled off it.
 
-    Knows the control codes that rich writes: up, erase a line, show and hide the cursor, colours.
+    It interprets the control codes that rich writes: up, erase a line, show and hide the cursor, colours.
 
     Raises:
         AssertionError: another code comes.
@@ -26,8 +26,7 @@ class Screen:
 
     def __init__(self, columns: int, rows: int):
         self.columns, self.rows = columns, rows
-        self.gone: list[str] = []
-        """Lines that have scrolled away."""
+        self.scrolled_off: list[str] = []
         self._lines = [[" "] * columns for _ in range(rows)]
         self._row = self._column = 0
 
@@ -37,11 +36,11 @@ class Screen:
 
     @property
     def text(self) -> str:
-        """All that can be read, scrolled back to the beginning."""
-        return "\n".join([*self.gone, *self.lines]).rstrip()
+        """All lines, scrolled back to the first."""
+        return "\n".join([*self.scrolled_off, *self.lines]).rstrip()
 
     def write(self, text: str) -> None:
-        """Of whole control codes."""
+        """Write a text that ends with no part of a control code."""
         while text:
             if match := _CODE.match(text):
                 self._obey(match[2], match[1])
@@ -68,7 +67,7 @@ class Screen:
         if self._row < self.rows - 1:
             self._row += 1
             return
-        self.gone.append("".join(self._lines.pop(0)).rstrip())
+        self.scrolled_off.append("".join(self._lines.pop(0)).rstrip())
         self._lines.append([" "] * self.columns)
 
     def _obey(self, code: str, parameters: str) -> None:
@@ -85,8 +84,8 @@ class Screen:
                 raise AssertionError(f"control code {parameters}{code}")
 
 
-def _lead() -> None:
-    """In the command: the terminal is its own, so that Ctrl-C reaches it."""
+def _take_terminal() -> None:
+    """Make the terminal the command's controlling one, so that Ctrl-C reaches it."""
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
@@ -97,10 +96,10 @@ class Terminal:
         self.screen = Screen(columns, rows)
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
         self.process = subprocess.Popen(
-            command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=_lead,
-            env={**kept, "TERM": "xterm", **environment},
+            command, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, preexec_fn=_take_terminal,
+            env={**inherited, "TERM": "xterm", **environment},
         )  # fmt: skip
         os.close(theirs)
         self._left = b""
@@ -121,12 +120,12 @@ class Terminal:
         os.write(self._ours, text.encode())
 
     def read(self, seconds: float) -> bool:
-        """What has come meanwhile. Returns False when nothing will come any more."""
+        """Read output of the next seconds. Returns False at its end."""
         if not select.select([self._ours], [], [], seconds)[0]:
             return True
         try:
             read = os.read(self._ours, 65536)
-        except OSError:  # nobody has the terminal open
+        except OSError:  # the command has closed its terminal
             read = b""
         if not read:
             return False

@@ -2,17 +2,19 @@
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 from PIL import Image
+from pool import Pool
 from runs import Freeze, Processes, metrics, summary, weights
 
-from leyden.trainer import checkpoint
-from leyden.trainer.config import load
-from leyden.trainer.data import ImageData
-from leyden.trainer.launch import start
+from leyden.trainer.config.schema import load
+from leyden.trainer.data.datamodule import ImageData
+from leyden.trainer.entrypoints.start import start
+from leyden.trainer.runs import checkpoints
 
 IMAGES = 12
 """In each class of the training folder; half as many in each class of the validation folder."""
@@ -74,7 +76,7 @@ def test_a_truncated_image_stops_the_run_by_name_and_nothing_is_lost(
     assert str(bad) in error
     assert "dataset.max_bad_samples=0" in error
     assert "leyden resume" in error
-    assert [checkpoint.step_of(path) for path in checkpoint.saved(broken)] == [3]
+    assert [checkpoints.step_of(path) for path in checkpoints.saved(broken)] == [3]
     assert summary(broken)["status"] == "failed"
     assert str(bad) in summary(broken)["error"]
     kept.rename(bad)
@@ -90,7 +92,7 @@ def test_in_the_first_step_there_is_nothing_to_save(freeze: Freeze, folder: Path
     data = ImageData(load(run_dir), (0, 1))
     truncate(Path(data.train_set.name(int(data.order.batches(0)[0][0]))))  # pyright: ignore[reportAttributeAccessIssue]
     assert start(run_dir) == 1
-    assert not checkpoint.saved(run_dir)
+    assert not checkpoints.saved(run_dir)
 
 
 def test_half_a_step_is_not_saved(freeze: Freeze, folder: Path) -> None:
@@ -101,7 +103,7 @@ def test_half_a_step_is_not_saved(freeze: Freeze, folder: Path) -> None:
     bad = Path(data.train_set.name(int(data.order.batches(0)[3][3])))  # pyright: ignore[reportAttributeAccessIssue]
     kept = truncate(bad)
     assert start(broken) == 1
-    assert [checkpoint.step_of(path) for path in checkpoint.saved(broken)] == [2]
+    assert [checkpoints.step_of(path) for path in checkpoints.saved(broken)] == [2]
     kept.rename(bad)
     assert start(broken, "resume") == 0
     assert metrics(broken)["train/acc"] == metrics(whole)["train/acc"]
@@ -115,7 +117,7 @@ def test_in_validation_the_epoch_is_not_lost(freeze: Freeze, folder: Path, capfd
     kept = truncate(bad)
     assert start(broken) == 1
     assert str(bad) in capfd.readouterr().err
-    assert [checkpoint.step_of(path) for path in checkpoint.saved(broken)] == [6]
+    assert [checkpoints.step_of(path) for path in checkpoints.saved(broken)] == [6]
     kept.rename(bad)
     assert start(broken, "resume") == 0
     for name in ("train/acc", "val/acc", "val/loss"):
@@ -183,14 +185,15 @@ def test_training_replaces_it_by_the_next_readable_one(freeze: Freeze, folder: P
 
 
 @pytest.mark.slow
-def test_every_workers_bad_samples_are_counted(freeze: Freeze, folder: Path, processes: Processes) -> None:
+def test_every_workers_bad_samples_are_counted(
+    freeze: Freeze, folder: Path, pools: Callable[[int], Pool], processes: Processes
+) -> None:
     numbers = (1, 4, 7, 10)  # none next to another, which would be read in its place
     for number in numbers:
         truncate(folder / "train" / "dark" / f"{number:02}.jpg")
     two = [*options(folder), "strategy=ddp", "topology.devices_per_node=2", "trainer.max_epochs=1"]
     run_dir = freeze("run", *two, "dataset.max_bad_samples=4")
-    code, output = processes.run(run_dir)
-    assert code == 0, output
+    pools(2).run(run_dir)
     assert len(summary(run_dir)["bad_samples"]) == 4
     assert all((run_dir / "run.log").read_text().count(f"dark/{number:02}.jpg") == 1 for number in numbers)
     stopped = freeze("stopped", *two, "dataset.max_bad_samples=3")

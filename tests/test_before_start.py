@@ -11,12 +11,13 @@ import pytest
 import torch
 from runs import TINY
 
-from leyden.trainer import cli, trial_build
-from leyden.trainer.compose import Composer
-from leyden.trainer.faults import fault
-from leyden.trainer.known_names import meant_metric
-from leyden.trainer.reconstruction import Reconstruction
-from leyden.trainer.task import Classification
+from leyden.trainer.cli.main import main
+from leyden.trainer.components.tasks.classification import Classification
+from leyden.trainer.components.tasks.reconstruction import Reconstruction
+from leyden.trainer.config import trial_build
+from leyden.trainer.config.compose import Composer
+from leyden.trainer.config.faults import fault
+from leyden.trainer.config.known_names import meant_metric
 
 HERE = Path(__file__).parent
 SMALL = ["dataset.image_size=8", "model.parallel=null"]
@@ -40,7 +41,7 @@ MISTAKES = {
     "model=alexnet": ("model = AlexNet", "at least 52 x 52 pixels", "dataset.image_size=52"),
     "model=mlp model.dropout=1.5": ("model.dropout = 1.5", "must be at least 0 and less than 1", ""),
     "model=timm model.name=resnet18": ("model.name = resnet18", "needs timm", "pip install 'leyden[timm]'"),
-    "model=mlp model.num_clases=10": ("model.num_clases = 10", "the dataset says how many classes", "leave it out"),
+    "model=mlp model.num_clases=10": ("model.num_clases = 10", "declares the number of classes", "leave it out"),
     "model=mlp task=reconstruction": ("task = Reconstruction", "needs a model with stages", ""),
     "dataset.image_size=4": ("dataset.image_size = 4", "at least 8", ""),
     "optimizer.weight_decay=-1": ("optimizer.weight_decay = -1", "at least 0", "optimizer.weight_decay=0.0"),
@@ -99,12 +100,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", MISTAKES)
+@pytest.mark.parametrize(
+    "command", [pytest.param(word, marks=pytest.mark.slow if n % 2 else []) for n, word in enumerate(MISTAKES)]
+)
 def test_key_at_fault_is_the_users(command: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key, text, remedy = MISTAKES[command]
     before = sorted(here.rglob("*"))
     small = SMALL if "before_start_examples" in command else []
-    assert cli.main([*small, *command.split()]) == 2
+    assert main([*small, *command.split()]) == 2
     printed = capsys.readouterr()
     told = printed.err.replace("\n      ", " ").replace(f"{here}/", "")
     assert f"\n  {key}" in told, told
@@ -118,7 +121,7 @@ def test_key_at_fault_is_the_users(command: str, here: Path, capsys: pytest.Capt
 
 def test_what_cannot_be_built_without_values_is_left_to_the_worker(here: Path) -> None:
     quick = ["trainer.max_epochs=1", "trainer.max_steps=2", "trainer.enable_progress_bar=false", "logger=none"]
-    assert cli.main([*SMALL, net("NeedsValues"), *quick]) == 0
+    assert main([*SMALL, net("NeedsValues"), *quick]) == 0
 
 
 def test_a_derived_dataset_may_take_other_arguments(here: Path) -> None:
@@ -126,7 +129,7 @@ def test_a_derived_dataset_may_take_other_arguments(here: Path) -> None:
 
 
 def test_a_huge_network_is_tried_without_memory(here: Path) -> None:
-    run = Composer().judged(Composer().composed([*SMALL, net("Huge")]), [])
+    run = Composer().validated(Composer().composed([*SMALL, net("Huge")]), [])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     (problem,) = trial_build.problems_of_building(run.config, {})
     assert problem.key == "model"
@@ -153,7 +156,7 @@ def test_the_trial_build_draws_nothing(here: Path) -> None:
 
 def test_second_trial_of_a_sweep_is_refused_before_the_first(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(here.rglob("*"))
-    assert cli.main(["-m", "model=mlp,alexnet"]) == 2
+    assert main(["-m", "model=mlp,alexnet"]) == 2
     assert "trial 1 (model=alexnet)" in capsys.readouterr().err
     assert sorted(here.rglob("*")) == before
 
@@ -168,7 +171,7 @@ def test_tasks_log_what_they_declare(here: Path) -> None:
                  "model.pool=2", "model.lcn=3", "dataset.image_size=8", "trainer.max_steps=2", "batch_size=8",
                  "trainer.limit_val_batches=1", "trainer.limit_test_batches=1"],
     }.items():  # fmt: skip
-        assert cli.main([*overrides, *quiet, f"hydra.run.dir={folder}"]) == 0
+        assert main([*overrides, *quiet, f"hydra.run.dir={folder}"]) == 0
         with open(here / folder / "metrics.csv", newline="") as file:
             columns = set(next(csv.reader(file)))
         names[folder] = {name for name in columns if name.split("/")[0] in ("train", "val", "test")}
@@ -179,7 +182,8 @@ def test_tasks_log_what_they_declare(here: Path) -> None:
 
 def test_a_derived_task_may_log_something_else(here: Path) -> None:
     (here / "derived.py").write_text(
-        "from leyden.trainer.task import Classification\nclass Mine(Classification):\n    pass\n"
+        "from leyden.trainer.components.tasks.classification import Classification\n"
+        "class Mine(Classification):\n    pass\n"
     )
     stopping = ["callbacks=[default,early_stopping]", "callbacks.early_stopping.monitor=val/mine"]
     Composer().run([*TINY, "task._target_=derived.Mine", *stopping])
@@ -187,25 +191,26 @@ def test_a_derived_task_may_log_something_else(here: Path) -> None:
 
 def test_a_metric_that_nobody_logged_is_one_sentence(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "other.py").write_text(
-        "from leyden.trainer.task import Classification\nclass Mine(Classification):\n    pass\n"
+        "from leyden.trainer.components.tasks.classification import Classification\n"
+        "class Mine(Classification):\n    pass\n"
     )
     stopping = ["callbacks=[default,early_stopping]", "callbacks.early_stopping.monitor=val/mine"]
     quiet = ["trainer.enable_progress_bar=false", "logger=none"]
-    assert cli.main([*TINY, "task._target_=other.Mine", *stopping, *quiet]) == 1
+    assert main([*TINY, "task._target_=other.Mine", *stopping, *quiet]) == 1
     told = capsys.readouterr().err
     assert "callbacks.early_stopping.monitor=val/mine was not logged; logged so far: epoch, lr, " in told
     assert "Traceback" not in told
 
 
 def test_more_reading_processes_than_cores_are_warned_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from leyden.trainer.checks import doubtful
-    from leyden.trainer.topology import cores
+    from leyden.trainer.config.checks import slow_settings
+    from leyden.trainer.hardware.topology import cores
 
     composer = Composer()
-    quiet = composer.judged(composer.composed([f"dataset.num_workers={cores()}"]), []).config
-    assert not list(doubtful(quiet))
+    quiet = composer.validated(composer.composed([f"dataset.num_workers={cores()}"]), []).config
+    assert not list(slow_settings(quiet))
     loud = ["dataset.num_workers=2", f"topology.devices_per_node={cores()}", "strategy=ddp"]
-    (problem,) = doubtful(composer.judged(composer.composed(loud), []).config)
+    (problem,) = slow_settings(composer.validated(composer.composed(loud), []).config)
     assert (problem.key, problem.remedy) == ("dataset.num_workers", "dataset.num_workers=1")
     assert f"{2 * cores()} processes" in problem.text
 
@@ -220,7 +225,7 @@ def test_metrics_of_other_tools(name: str, meant: str | None) -> None:
 
 
 def test_an_exception_is_shown_with_its_line(here: Path) -> None:
-    config = Composer().judged(Composer().composed([*SMALL, net("Raises")]), []).config
+    config = Composer().validated(Composer().composed([*SMALL, net("Raises")]), []).config
     assert config.model is not None
     from before_start_examples import Raises
 

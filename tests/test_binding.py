@@ -22,11 +22,11 @@ from machines import (
     topology_config,
 )
 
-from leyden.trainer.binding import cores_of_device, described, physical_device
-from leyden.trainer.config import Topology
-from leyden.trainer.discovery.as_yaml import as_topology
-from leyden.trainer.discovery.machine import discovered
-from leyden.trainer.discovery.processors import processors, socket_of_numa_node
+from leyden.trainer.hardware.affinity import cores_of_device, described, physical_device
+from leyden.trainer.hardware.discovery.cpus import processors, socket_of_numa_node
+from leyden.trainer.hardware.discovery.machine import discovered
+from leyden.trainer.hardware.discovery.to_yaml import as_topology
+from leyden.trainer.hardware.schema import Topology
 
 FIRST, SECOND = {0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 6, 7, 12, 13, 14, 15}
 
@@ -94,12 +94,12 @@ def test_what_will_be_bound_is_said(tmp_path: Path) -> None:
 CHILD = """
 import json, os, sys, threading
 from pathlib import Path
-from leyden.trainer.binding import bind
-from leyden.trainer.config import Config
+from leyden.trainer.hardware.affinity import bind
+from leyden.trainer.config.schema import Config
 
 os.sched_setaffinity(0, json.loads(sys.argv[3]))
 config = Config.model_validate_json(sys.stdin.read())
-bound = bind(config, int(sys.argv[1]), Path(sys.argv[2]))
+bound = bind(config.topology, int(sys.argv[1]), Path(sys.argv[2]))
 later = []
 thread = threading.Thread(target=lambda: later.extend(os.sched_getaffinity(threading.get_native_id())))
 thread.start()

@@ -1,5 +1,6 @@
 """Mistakes that real users make, and what each must be told: key, value, what is allowed, where it was set, remedy."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,12 +12,12 @@ import pytest
 import yaml
 from runs import TINY
 
-from leyden.trainer import cli
-from leyden.trainer.compose import Composer
-from leyden.trainer.config import Target
-from leyden.trainer.errors import ConfigError
-from leyden.trainer.signatures import node_problems
-from leyden.trainer.topology import CPU_WORKERS_PER_CORE, cores, gpu_count
+from leyden.trainer.base.errors import ConfigError
+from leyden.trainer.cli.main import main
+from leyden.trainer.config.compose import Composer
+from leyden.trainer.config.schema import Target
+from leyden.trainer.config.signatures import node_problems
+from leyden.trainer.hardware.topology import CPU_WORKERS_PER_CORE, cores, gpu_count
 
 CONF = Path(__file__).parents[1] / "conf"
 
@@ -105,7 +106,7 @@ MISTAKES = [
     mistake("flag that is none", "--cfg job --multi-run", "--multi-run", "--multirun"),
     mistake("flag that goes with another", "--resolve", "--resolve", "--cfg"),
     # YAML and interpolations
-    mistake("YAML syntax", "-cd mine model=mine", "is no valid YAML", "mine/model/mine.yaml:2",
+    mistake("YAML syntax", "-cd mine model=mine", "is not valid YAML", "mine/model/mine.yaml:2",
             model__mine="_target_: a.B\n  hidden: [1\n"),
     mistake("key twice", "-cd mine model=mine", "duplicate key", "mine/model/mine.yaml:2",
             model__mine="hidden: 1\nhidden: 2\n"),
@@ -163,7 +164,7 @@ MISTAKES = [
     mistake("no model", "model=null", "model = null", "the task Classification needs a model", "model=lenet5"),
     mistake("metric to watch without a need", "schedule.monitor=val/loss", "schedule.monitor = val/loss",
             "only ReduceLROnPlateau", "schedule.monitor=null"),
-    mistake("no metric to watch", "-cd mine schedule=plateau", "schedule.monitor", "needs a metric to watch",
+    mistake("no metric to watch", "-cd mine schedule=plateau", "schedule.monitor", "needs a metric to monitor",
             schedule__plateau="_target_: torch.optim.lr_scheduler.ReduceLROnPlateau\n_partial_: true\n"),
     mistake("dataset that takes no split", "dataset._target_=leyden.models.mlp.MLP ~dataset.image_size",
             "dataset", "cannot be built without it"),
@@ -187,11 +188,11 @@ MISTAKES = [
     mistake("resume of a config that is damaged", "resume mine", "RUN = mine", "cannot be read",
             config="seed: [1\n"),
     mistake("resume of a config with a key missing", "resume mine", "batch_size", "is missing", config="seed: 1\n"),
-    mistake("resume with another batch", "resume mine batch_size=3", "batch_size = 3", "stays as it was frozen",
+    mistake("resume with another batch", "resume mine batch_size=3", "batch_size = 3", "stays frozen",
             "override 'batch_size=3'", config="seed: 1\n"),
-    mistake("resume with a strategy's key", "resume mine strategy.tau=3", "changes only where it is named",
+    mistake("resume with a strategy's key", "resume mine strategy.tau=3", "changes only if it is named",
             "strategy=NAME strategy.tau=3", config="seed: 1\n"),
-    mistake("resume of a file that is no checkpoint", "resume mine/model/mine.yaml", "does not lie in a run folder",
+    mistake("resume of a file that is no checkpoint", "resume mine/model/mine.yaml", "is not in a run folder",
             model__mine=MODEL),
     mistake("view of no folder", "view nowhere", "view = nowhere", "no such folder"),
     mistake("schema of no group", "schema modle", "schema = modle", "leyden schema model"),
@@ -227,7 +228,7 @@ def test_mistake_is_told_and_leaves_nothing(case: Mistake, here: Path, capsys: p
     write(here, case.files)
     before = below(here)
 
-    code = cli.main(case.command.split())
+    code = main(case.command.split())
 
     printed = capsys.readouterr()
     assert code == 2, printed.out
@@ -245,56 +246,69 @@ def test_table_is_long_enough() -> None:
 
 
 def test_task_with_its_own_network_wants_no_model(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(here, {"mytask.py": "class Whole:\n    def __init__(self, classes):\n        pass\n"})
-    assert cli.main(["task._target_=mytask.Whole"]) == 2
+    source = "from lightning.pytorch import LightningModule\n\n\nclass Whole(LightningModule):\n"
+    write(here, {"mytask.py": source + "    def __init__(self, classes):\n        pass\n"})
+    assert main(["task._target_=mytask.Whole"]) == 2
     assert "try: model=null" in capsys.readouterr().err
 
 
 def test_strategy_says_what_it_refuses(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = "class Picky:\n    @staticmethod\n    def refuses(config):\n        return [f'not seed {config.seed}']\n"
+    source = "from lightning.fabric.strategies import DDPStrategy\n"
+    source += "from leyden.trainer.core.strategy_contract import StrategyContract\n\n\n"
+    source += "class Picky(StrategyContract, DDPStrategy):\n"
+    source += "    @staticmethod\n    def validate_config(config):\n        return [f'not seed {config.seed}']\n"
     write(here, {"picky.py": source})
-    assert cli.main(["strategy._target_=picky.Picky", "seed=7"]) == 2
+    assert main(["strategy._target_=picky.Picky", "seed=7"]) == 2
     assert "not seed 7" in capsys.readouterr().err
 
 
 def test_module_that_cannot_be_imported_names_its_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(here, {"broken_net.py": "import math\n\nraise RuntimeError('half written')\n"})
-    assert cli.main(["model._target_=broken_net.Net"]) == 2
+    assert main(["model._target_=broken_net.Net"]) == 2
     told = capsys.readouterr().err
     assert "RuntimeError: half written" in told
     assert "broken_net.py:3" in told
 
 
 def test_more_gpus_than_there_are(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["topology.device.kind=cuda", f"topology.devices_per_node={gpu_count() + 1}", "strategy=ddp"]) == 2
+    assert main(["topology.device.kind=cuda", f"topology.devices_per_node={gpu_count() + 1}", "strategy=ddp"]) == 2
     told = capsys.readouterr().err
     assert ("topology.devices_per_node" if gpu_count() else "no GPU that torch can use") in told
 
 
 def test_damaged_checkpoint_is_refused_before_anything_changes(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["hydra.run.dir=run", "trainer.enable_progress_bar=false", *TINY]) == 0
+    assert main(["hydra.run.dir=run", "trainer.enable_progress_bar=false", *TINY]) == 0
     damaged = here / "run/checkpoints/damaged.ckpt"
     damaged.write_bytes(b"no checkpoint")
     capsys.readouterr()
     for verb in ("eval", "resume"):
-        assert cli.main([verb, "run/checkpoints/damaged.ckpt"]) == 2
+        assert main([verb, "run/checkpoints/damaged.ckpt"]) == 2
         told = capsys.readouterr().err
         assert "damaged.ckpt" in told
         assert "Traceback" not in told
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [["--help"], ["trainer.max_epoch=3"], ["model=lenet6"], ["seed=x"], ["batch_size=0"], ["-m", "seed=1,x"]],
-    ids=lambda arguments: arguments[-1],
-)
-def test_what_the_schema_shows_needs_neither_torch_nor_lightning(arguments: list[str], here: Path) -> None:
-    script = (
-        "import sys; from leyden.trainer.cli import main; code = main(sys.argv[1:]);"
-        "print(code, [name for name in ('torch', 'lightning', 'pytorch_lightning') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == ("0 []" if arguments == ["--help"] else "2 []")
+WITHOUT_TORCH = [
+    "--help", "trainer.max_epoch=3", "model=lenet6", "seed=x", "batch_size=0", "-m seed=1,x",
+    "model._target_=os.system", "model._target_=torch.hub.load",
+    "task._target_=lightning.pytorch.LightningModule +callbacks.a._target_=pickle.loads",
+]  # fmt: skip
+IMPORTED = """
+import json, sys
+from leyden.trainer.cli.main import main
+for words in sys.argv[1:]:
+    code = main(words.split())
+    print()
+    print(json.dumps([code, [name for name in ("torch", "lightning", "pytorch_lightning") if name in sys.modules]]))
+"""
+
+
+def test_what_the_schema_shows_needs_neither_torch_nor_lightning(here: Path) -> None:
+    command = [sys.executable, "-c", IMPORTED, *WITHOUT_TORCH]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
+    for words, each in zip(WITHOUT_TORCH, found, strict=True):
+        assert each == [0 if words == "--help" else 2, []], words
 
 
 # test_topologies.py has those of topology/: few of them are this machine

@@ -1,6 +1,6 @@
 """Users' LightningDataModules, and the order of Leyden's own samples."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,13 +8,14 @@ from typing import Any
 import lightning_examples as examples
 import pytest
 import torch
-from runs import POINTS, TINY, Freeze, Processes, cut_back, distance, metrics, rows, summary, task, weights
+from pool import Pool
+from runs import POINTS, TINY, Freeze, cut_back, distance, metrics, rows, summary, task, weights
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, WeightedRandomSampler
 
-from leyden.trainer.config import load
-from leyden.trainer.data import Order
-from leyden.trainer.launch import start
-from leyden.trainer.loader_data import LoaderData, Share, batch_samples
+from leyden.trainer.config.schema import load
+from leyden.trainer.data.lightning_data import LoaderData, Share, batch_samples
+from leyden.trainer.data.sample_order import SampleOrder
+from leyden.trainer.entrypoints.start import start
 
 EVERY_STEP = ["callbacks.checkpoint.every_n_steps=1", "callbacks.checkpoint.keep_last=100"]
 
@@ -114,7 +115,7 @@ def test_accumulation_equals_one_big_batch_with_a_ragged_end_too(freeze: Freeze,
 
 def test_a_stream_needs_a_limit(freeze: Freeze) -> None:
     run_dir = freeze("run", *POINTS, task("Plain"), "+dataset.stream=true")
-    with pytest.raises(ValueError, match=r"train_dataloader has no length: trainer.limit_train_batches=N says it"):
+    with pytest.raises(ValueError, match=r"train_dataloader has no length: set trainer.limit_train_batches=N"):
         start(run_dir)
     assert not run_dir.exists()
 
@@ -171,23 +172,20 @@ def test_the_data_modules_state_and_batch_hook_are_honoured(freeze: Freeze, tmp_
 
 @pytest.mark.slow
 def test_two_workers_share_the_data_and_resume_in_its_order(
-    freeze: Freeze, processes: Processes, tmp_path: Path
+    freeze: Freeze, pools: Callable[[int], Pool], tmp_path: Path
 ) -> None:
     options = [*POINTS, task("Plain"), *EVERY_STEP, "strategy=ddp", "topology.devices_per_node=2"]
     straight = freeze("straight", *options, "trainer.precision=64-true")
     one = freeze("one", *POINTS, task("Plain"), "trainer.precision=64-true")
     start(one)
-    code, output = processes.run(straight)
-    assert code == 0, output
+    pools(2).run(straight)
     # Every second sample for each worker: batches of 4 and 4 are one worker's batch of 8.
     assert distance(weights(straight), weights(one)) < 1e-10
     assert metrics(straight)["val_loss"] == pytest.approx(metrics(one)["val_loss"], rel=1e-9), "23 samples, unpadded"
     whole = freeze("whole", *options, "+dataset.shuffle=true")
-    code, output = processes.run(whole)
-    assert code == 0, output
+    pools(2).run(whole)
     broken = cut_back(whole, tmp_path / "broken", 8)
-    code, output = processes.run(broken, "resume")
-    assert code == 0, output
+    pools(2).run(broken, "resume")
     assert losses(broken) == losses(whole), "the second epoch's order, not the first's again"
 
 
@@ -214,30 +212,31 @@ def test_samples_of_a_batch_are_counted_in_any_shape_of_batch() -> None:
 @pytest.mark.parametrize("partitions", [1, 3])
 @pytest.mark.parametrize("samples", [64, 101])
 def test_an_epoch_takes_every_sample_once_and_is_a_function_of_seed_and_epoch(samples: int, partitions: int) -> None:
-    order = Order(samples, 8, seed=1, partitions=partitions)
+    order = SampleOrder(samples, 8, seed=1, partitions=partitions)
     for epoch in range(3):
         batches = order.batches(epoch)
         assert len(batches) == order.steps
         assert sorted(torch.cat(batches).tolist()) == list(range(samples))
         assert all(
-            torch.equal(a, b) for a, b in zip(batches, Order(samples, 8, 1, partitions).batches(epoch), strict=True)
+            torch.equal(a, b)
+            for a, b in zip(batches, SampleOrder(samples, 8, 1, partitions).batches(epoch), strict=True)
         )
-    flat = [torch.cat(Order(samples, 8, seed, partitions).batches(epoch)).tolist() for seed, epoch in
+    flat = [torch.cat(SampleOrder(samples, 8, seed, partitions).batches(epoch)).tolist() for seed, epoch in
             ((1, 0), (1, 1), (2, 0), (2, 1))]  # fmt: skip
     assert len({tuple(indices) for indices in flat}) == 4
 
 
 def test_batches_stay_in_their_partition_and_partitions_come_in_the_order_given() -> None:
-    order = Order(101, 8, seed=1, partitions=3, partition_order=[2, 0, 1])
+    order = SampleOrder(101, 8, seed=1, partitions=3, partition_order=[2, 0, 1])
     held = [set(order.partition(number).tolist()) for number in range(3)]
     assert sorted(map(len, held)) == [33, 34, 34]
-    assert held == [set(Order(101, 16, 7, 3).partition(number).tolist()) for number in range(3)], "fixed"
+    assert held == [set(SampleOrder(101, 16, 7, 3).partition(number).tolist()) for number in range(3)], "fixed"
     visited: list[int] = []
     for batch in order.batches(4):
         (number,) = [n for n in range(3) if set(batch.tolist()) <= held[n]]
         visited.append(number)
     assert visited == [2] * 5 + [0] * 5 + [1] * 5
-    plain = Order(101, 8, seed=1, partitions=3).batches(4)
+    plain = SampleOrder(101, 8, seed=1, partitions=3).batches(4)
     assert all(torch.equal(a, b) for a, b in zip(plain[10:], order.batches(4)[:5], strict=True)), (
         "inside: the same order"
     )

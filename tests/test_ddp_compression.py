@@ -14,11 +14,13 @@ from pool import Failed, Pool
 from runs import TINY, Freeze, cut_back, distance, metrics, summary, weights
 from torch import Tensor, nn
 
-from leyden.trainer import checkpoint, cli
-from leyden.trainer.launch import start
-from leyden.trainer.shards import Shards
-from leyden.trainer.strategies.powersgd import PowerSGD, mean_errors
-from leyden.trainer.strategies.whole_backward import WholeBackward
+from leyden.trainer.cli.main import main
+from leyden.trainer.core.checkpoints import checkpoint_io
+from leyden.trainer.core.checkpoints.sharded_checkpoint import Shards
+from leyden.trainer.entrypoints.start import start
+from leyden.trainer.runs import checkpoints
+from leyden.trainer.strategies.ddp.powersgd import PowerSGD, mean_errors
+from leyden.trainer.strategies.ddp.powersgd_hook import WholeBackward
 
 Pools = Callable[[int], Pool]
 
@@ -29,7 +31,8 @@ DOUBLE = "trainer.precision=64-true"
 POWERSGD = ["strategy=ddp", "strategy.compression=powersgd"]
 MANY_BUCKETS = "strategy.bucket_cap_mb=0.001"
 LENET = ["model=lenet5", "dataset.image_size=16", "augment=none"]
-RUNS = int(os.environ.get("LEYDEN_POWERSGD_RUNS", "3"))
+RUNS = int(os.environ.get("LEYDEN_POWERSGD_RUNS", "10"))
+CAMPAIGN = pytest.mark.campaign
 
 
 def devices(workers: int, nodes: int = 1) -> list[str]:
@@ -49,10 +52,12 @@ def witnesses(run_dir: Path, workers: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 4])
-def test_powersgd_finishes_with_many_buckets(freeze: Freeze, pools: Pools, workers: int) -> None:
+@pytest.mark.parametrize(
+    ("workers", "runs"), [(2, 1), pytest.param(2, RUNS, marks=CAMPAIGN), pytest.param(4, RUNS, marks=CAMPAIGN)]
+)
+def test_powersgd_finishes_with_many_buckets(freeze: Freeze, pools: Pools, workers: int, runs: int) -> None:
     options = [*LENET, "trainer.max_steps=12", "batch_size=24", "callbacks=none", MANY_BUCKETS]
-    for run in range(RUNS):
+    for run in range(runs):
         run_dir = freeze(f"run{run}", *options, *POWERSGD, *devices(workers), *LOOKING)
         pools(workers).run(run_dir)
         assert summary(run_dir)["steps"] == 12
@@ -73,7 +78,13 @@ def test_gradients_of_low_rank_pass_unchanged(freeze: Freeze, pools: Pools) -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [[], ["trainer.accumulate_grad_batches=3"]], ids=["whole", "in parts"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param([], id="whole"),
+        pytest.param(["trainer.accumulate_grad_batches=3"], id="in parts", marks=CAMPAIGN),
+    ],
+)
 def test_powersgd_depends_on_the_mean_over_workers_alone(freeze: Freeze, pools: Pools, more: list[str]) -> None:
     options = [*LENET, *SHORT[3:], DOUBLE, *POWERSGD, MANY_BUCKETS]
     two = freeze("two", *options, *devices(2))
@@ -175,12 +186,19 @@ def test_mean_of_errors() -> None:
 # --- what is sent
 
 
+CLUSTERS = [(2, 1, "32-true"), (2, 2, "64-true"), (4, 1, "64-true"), (4, 2, "32-true")]
+LEDGERS = list(zip(("none", "bf16", "fp16", "powersgd"), CLUSTERS, strict=True))
+"""Each compression and each cluster once."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("workers", "nodes", "precision"),
-    [(2, 1, "32-true"), (2, 2, "64-true"), (4, 1, "64-true"), (4, 2, "32-true")],
+    ("compression", "workers", "nodes", "precision"),
+    [
+        pytest.param(compression, *cluster, marks=[] if (compression, cluster) in LEDGERS else CAMPAIGN)
+        for compression, cluster in product(("none", "fp16", "bf16", "powersgd"), CLUSTERS)
+    ],
 )
-@pytest.mark.parametrize("compression", ["none", "fp16", "bf16", "powersgd"])
 def test_ledger_is_the_formula(
     freeze: Freeze, pools: Pools, compression: str, workers: int, nodes: int, precision: str
 ) -> None:
@@ -219,8 +237,17 @@ def test_powersgd_starts_when_it_is_told(freeze: Freeze, pools: Pools) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed"])
-@pytest.mark.parametrize(("compression", "tolerance"), [("fp16", 1e-3), ("bf16", 2e-2)])
+@pytest.mark.parametrize(
+    ("compression", "tolerance", "precision"),
+    [
+        ("fp16", 1e-3, "32-true"),
+        ("fp16", 1e-3, "bf16-mixed"),
+        ("bf16", 2e-2, "64-true"),
+        pytest.param("fp16", 1e-3, "64-true", marks=CAMPAIGN),
+        pytest.param("bf16", 2e-2, "32-true", marks=CAMPAIGN),
+        pytest.param("bf16", 2e-2, "bf16-mixed", marks=CAMPAIGN),
+    ],
+)
 def test_half_precision_rounds_and_no_more(
     freeze: Freeze, pools: Pools, compression: str, tolerance: float, precision: str
 ) -> None:
@@ -268,7 +295,7 @@ def resume(run_dir: Path, pools: Pools, workers: int, **changed: Any) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=CAMPAIGN)])
 def test_resumed_powersgd_is_bitwise_the_unbroken_run(
     freeze: Freeze, pools: Pools, tmp_path: Path, workers: int
 ) -> None:
@@ -287,12 +314,12 @@ def test_resumed_powersgd_is_bitwise_the_unbroken_run(
 
 
 def errors(run_dir: Path, step: int, workers: int) -> list[dict[str, Tensor]]:
-    shards = Shards(checkpoint.path_of(run_dir, step), workers)
+    shards = Shards(checkpoints.path_of(run_dir, step), workers)
     return [shards.own(worker)["powersgd"]["errors"] for worker in range(workers)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("before", "after"), [(2, 4), (4, 2)])
+@pytest.mark.parametrize(("before", "after"), [(2, 4), pytest.param(4, 2, marks=CAMPAIGN)])
 def test_another_number_of_workers_keeps_the_mean_error(
     freeze: Freeze, pools: Pools, tmp_path: Path, before: int, after: int
 ) -> None:
@@ -325,7 +352,7 @@ def test_resume_under_another_compression_or_strategy_says_so(freeze: Freeze, po
     assert "compression=fp16: the errors that powersgd has saved are dropped" in resume(
         from_low, pools, 2, strategy=strategy(compression="fp16")
     )
-    assert checkpoint.read(checkpoint.path_of(from_low, 8))["shards"] == 0
+    assert checkpoint_io.read(checkpoints.path_of(from_low, 8))["shards"] == 0
 
     other_rank = cut_back(low_rank, tmp_path / "other_rank", 4)
     resume(other_rank, pools, 2, strategy=strategy(compression="powersgd", powersgd_rank=3))
@@ -350,12 +377,20 @@ SWITCHES = {
 }
 REFUSED = [("static_graph", "none", 2), ("static_graph", "bf16", 2), ("static_graph", "powersgd", 2),
            ("find_unused_parameters", "powersgd", 1), ("find_unused_parameters", "powersgd", 2)]  # fmt: skip
+SWITCHED = [("bucket_cap_mb", "none", 2), ("bucket_cap_mb", "powersgd", 1), ("static_graph", "none", 1),
+            ("static_graph", "powersgd", 1), ("gradient_as_bucket_view", "bf16", 2),
+            ("find_unused_parameters", "bf16", 1), ("find_unused_parameters", "none", 2)]  # fmt: skip
+"""Each switch alone and with a compression, in one part and in two."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("switch", "compression", "parts"),
-    sorted({*product(SWITCHES, ("none", "bf16", "powersgd"), (1, 2))} - {*REFUSED}),
+    [
+        pytest.param(*case, marks=[] if case in SWITCHED else CAMPAIGN)
+        for case in product(SWITCHES, ("none", "bf16", "powersgd"), (1, 2))
+        if case not in REFUSED
+    ],
 )
 def test_switches_arrive_and_change_no_result(
     freeze: Freeze, pools: Pools, switch: str, compression: str, parts: int
@@ -380,19 +415,19 @@ UNUSED = ["model=mlp", "~model.hidden", "~model.dropout", "model._target_=ddp_ex
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cap", ["25", "0.0001"])
+@pytest.mark.parametrize("cap", ["0.0001", pytest.param("25", marks=CAMPAIGN)])
 def test_an_unused_layer_is_named(freeze: Freeze, pools: Pools, cap: str) -> None:
     run_dir = freeze("run", *UNUSED, f"strategy.bucket_cap_mb={cap}")
     with pytest.raises(Failed, match=r"2 parameters got no gradient .*spare.weight, .*spare.bias.*find_unused_param"):
         pools(2).run(run_dir)
-    assert not checkpoint.saved(run_dir)
+    assert not checkpoints.saved(run_dir)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
-        ["strategy.find_unused_parameters=true"],
+        pytest.param(["strategy.find_unused_parameters=true"], marks=CAMPAIGN),
         ["strategy.find_unused_parameters=true", "+model.alternating=true"],
         ["strategy.find_unused_parameters=true", "strategy.compression=bf16"],
         ["strategy.static_graph=true", "strategy.compression=powersgd"],
@@ -440,7 +475,7 @@ def test_refused_before_anything_starts(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    assert cli.main(["strategy=ddp", "topology.devices_per_node=2", *command.split()]) == 2
+    assert main(["strategy=ddp", "topology.devices_per_node=2", *command.split()]) == 2
     printed = capsys.readouterr()
     for part in told:
         assert part in printed.err.replace("\n      ", " "), printed.err

@@ -17,15 +17,16 @@ from lightning.fabric import Fabric
 from machines import topology_config
 from runs import POINTS, TINY, Freeze, summary, task
 
-from leyden.trainer import cli, topology
-from leyden.trainer.assemble import make_data, make_fabric
-from leyden.trainer.config import Config, load
-from leyden.trainer.loader_data import LoaderData
-from leyden.trainer.log import log
-from leyden.trainer.pipeline.worker import Worker
-from leyden.trainer.rerun import change, opened, read_changes, written_changes
-from leyden.trainer.strategies.contract import Contract
-from leyden.trainer.sweep_resume import _divided
+from leyden.trainer.base.log import log
+from leyden.trainer.cli.main import main
+from leyden.trainer.config.reopen import change, open_run, read_changes, written_changes
+from leyden.trainer.config.schema import Config, load
+from leyden.trainer.core.strategy_contract import contract_of
+from leyden.trainer.data.lightning_data import LoaderData
+from leyden.trainer.engine.build import make_data, make_fabric
+from leyden.trainer.hardware import topology
+from leyden.trainer.hopping.worker import HoppingWorker
+from leyden.trainer.sweep.resume import _split_changes
 
 GPUs = Callable[[int], None]
 WORKER = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "LEYDEN_WORKER")
@@ -61,9 +62,9 @@ def device_of(config: Config, monkeypatch: pytest.MonkeyPatch, **environment: ob
 
 
 SERVERS = ["strategy=asgd", "topology.devices_per_node=4", "batch_size=64"]
-ELASTIC = [*SERVERS, "strategy.elastic=true"]
+ELASTIC = [*SERVERS, "strategy.execution.elastic=true"]
 TWO_NODES = ["topology.nodes=2", "topology.launcher=node", "topology.devices_per_node=3"]
-SIMULATED = [*SERVERS, "strategy.simulate=true", "topology.devices_per_node=64"]
+SIMULATED = [*SERVERS, "strategy.execution.simulate=true", "topology.devices_per_node=64"]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +116,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def present(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """/dev has so many GPUs, and torch was built for them; whether it can use them is not asked."""
     monkeypatch.setattr(topology, "gpu_count", lambda: count)
-    monkeypatch.setattr("leyden.trainer.checks.gpu_count", lambda: count)
+    monkeypatch.setattr("leyden.trainer.config.checks.gpu_count", lambda: count)
 
 
 SHORT = [*TINY, "trainer.max_epochs=1", "trainer.max_steps=2", "trainer.enable_progress_bar=false"]
@@ -127,33 +128,36 @@ def kind_in(run_dir: Path, file: str = "config.yaml") -> str:
 
 def test_auto_is_frozen_as_what_it_stands_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     present(monkeypatch, 0)
-    assert cli.main([*SHORT, "hydra.run.dir=run"]) == 0
+    assert main([*SHORT, "hydra.run.dir=run"]) == 0
     assert kind_in(here / "run") == "cpu"
     assert kind_in(here / "run", ".hydra/config.yaml") == "auto", "as the user composed it"
     assert topology_config().topology.device.kind == "cpu"
     present(monkeypatch, 2)
     assert topology_config().topology.device.kind == "cuda"
-    assert topology_config("topology=slurm", "strategy=asgd", "strategy.simulate=true").topology.device.kind == "cuda"
+    assert (
+        topology_config("topology=slurm", "strategy=asgd", "strategy.execution.simulate=true").topology.device.kind
+        == "cuda"
+    )
 
 
 def test_a_run_frozen_beside_gpus_is_refused_elsewhere_and_can_be_moved(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     present(monkeypatch, 0)
-    assert cli.main([*SHORT, "hydra.run.dir=run"]) == 0
+    assert main([*SHORT, "hydra.run.dir=run"]) == 0
     config = here / "run" / "config.yaml"
     config.write_text(config.read_text().replace("kind: cpu", "kind: cuda"))
     capsys.readouterr()
     for command in (["resume", "run", "trainer.max_steps=3"], ["eval", "run"]):
-        assert cli.main(command) == 2
+        assert main(command) == 2
         error = capsys.readouterr().err
         assert "topology.device.kind = cuda" in error
         assert "try: topology.device.kind=cpu" in error
     files = {path: path.read_bytes() for path in (here / "run").rglob("*.yaml")}
-    assert cli.main(["eval", "run", "topology.device.kind=cpu"]) == 0
+    assert main(["eval", "run", "topology.device.kind=cpu"]) == 0
     assert {path: path.read_bytes() for path in (here / "run").rglob("*.yaml")} == files
-    assert cli.main(["eval", "run"]) == 2, "the one before left nothing behind"
-    assert cli.main(["resume", "run", "trainer.max_steps=3", "topology.device.kind=auto"]) == 0
+    assert main(["eval", "run"]) == 2, "the one before left nothing behind"
+    assert main(["resume", "run", "trainer.max_steps=3", "topology.device.kind=auto"]) == 0
     assert load(here / "run").topology.device.kind == "cpu"
     (change,) = yaml.safe_load((here / "run" / "resume.yaml").read_text())
     assert change["changed"] == {"trainer.max_steps": 3, "topology.device.kind": "cpu"}
@@ -164,7 +168,7 @@ def test_a_run_that_was_frozen_with_auto_is_resumed_with_what_is_here(
 ) -> None:
     present(monkeypatch, 0)
     run_dir = freeze("run", *SHORT)
-    assert cli.main(["resume", str(run_dir), "trainer.max_steps=1"]) == 0
+    assert main(["resume", str(run_dir), "trainer.max_steps=1"]) == 0
     assert kind_in(run_dir) == "auto"
     assert load(run_dir).topology.device.kind == "cpu"
     assert summary(run_dir)["steps"] == 1
@@ -174,20 +178,22 @@ def test_a_pipeline_goes_on_on_another_kind_with_its_trials(freeze: Freeze, monk
     present(monkeypatch, 0)
     trial = freeze("trial", *TINY, "topology.device.kind=cuda")
     for words in (["topology=cpu"], ["topology.device.kind=cpu"], ["topology.device.kind=auto"]):
-        shared, own = _divided(read_changes([*words, "trainer.max_epochs=3"]))
+        shared, own = _split_changes(read_changes([*words, "trainer.max_epochs=3"]))
         assert "trainer.max_epochs" not in shared.dotted
-        run = opened(str(trial))
+        run = open_run(str(trial))
         change(run, own)
-        assert run.judged().topology.device.kind == "cpu"
+        assert run.validated().topology.device.kind == "cpu"
         with written_changes(run, own):
             assert load(trial).topology.device.kind == "cpu"
         (trial / "resume.yaml").unlink()
-    worker = object.__new__(Worker)  # its trials' files may say another kind still
+    worker = object.__new__(HoppingWorker)  # its trials' files may say another kind still
     worker.device, worker.folders, worker.configs = load(freeze("cpu", "topology=cpu")).topology.device, [trial], {}
     assert worker._config(0).topology.device.kind == "cpu"
 
 
-@pytest.mark.parametrize("partition", ["gpu", "cpu", "null"])
+@pytest.mark.parametrize(
+    "partition", ["null", pytest.param("gpu", marks=pytest.mark.slow), pytest.param("cpu", marks=pytest.mark.slow)]
+)
 def test_slurm_is_not_asked_to_guess(
     partition: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,14 +202,14 @@ def test_slurm_is_not_asked_to_guess(
     command = ["topology=slurm", "topology.nodes=4", "topology.devices_per_node=8", "strategy=ddp",
                f"topology.slurm.partition={partition}"]  # fmt: skip
     for words in (command, ["-m", *command, "seed=1,2"]):
-        assert cli.main(words) == 2
+        assert main(words) == 2
         error = " ".join(capsys.readouterr().err.split())
         assert "topology.device.kind = auto" in error
         assert "must be one of cpu, cuda" in error
         assert "no sbatch" not in error
     assert not list(here.iterdir())
     for kind in ("cpu", "cuda"):
-        assert cli.main([*command, f"topology.device.kind={kind}"]) == 2
+        assert main([*command, f"topology.device.kind={kind}"]) == 2
         error = capsys.readouterr().err
         assert "there is no sbatch on this machine" in error
         assert "device.kind" not in error
@@ -218,7 +224,7 @@ def test_a_lone_worker_that_cannot_use_cuda_is_refused_before_it_trains_on_the_c
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     present(monkeypatch, 1)
-    assert cli.main([*SHORT, "hydra.run.dir=run"]) == 3
+    assert main([*SHORT, "hydra.run.dir=run"]) == 3
     error = capsys.readouterr().err
     assert "leyden: refused by the preflight, no step was made" in error
     assert "topology.device.kind = cuda" in error
@@ -237,7 +243,7 @@ def test_only_runs_on_gpus_read_into_page_locked_memory(kind: str, freeze: Freez
     fabric: Any = SimpleNamespace(
         device=torch.device(kind), global_rank=0, local_rank=0, world_size=1, is_global_zero=True, strategy=None
     )
-    assert make_data(config, fabric, Contract(fabric)).pin_memory is (kind == "cuda")
+    assert make_data(config, fabric, contract_of(fabric)).pin_memory is (kind == "cuda")
 
 
 def test_a_data_module_keeps_its_pinning_but_beside_gpus_that_are_not_used(
@@ -257,9 +263,7 @@ def test_a_data_module_keeps_its_pinning_but_beside_gpus_that_are_not_used(
         log.removeHandler(caplog.handler)
     assert pinned == {("cpu", 1): False, ("cuda", 1): True, ("cpu", 0): True}
     said = [record.getMessage() for record in caplog.records if "pin_memory" in record.getMessage()]
-    assert said == [
-        "PointsPinned.train_dataloader: pin_memory is off, topology.device.kind=cpu computes where it reads"
-    ]
+    assert said == ["PointsPinned.train_dataloader: pin_memory is off: topology.device.kind=cpu"]
 
 
 # fused optimizers
@@ -272,7 +276,7 @@ def test_what_a_fused_optimizer_cannot_clip_is_refused_and_ours_are_not_fused(
     optimizer: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     present(monkeypatch, 1)
-    assert cli.main([*SHORT, *MIXED, f"optimizer={optimizer}", "optimizer.fused=true"]) == 2
+    assert main([*SHORT, *MIXED, f"optimizer={optimizer}", "optimizer.fused=true"]) == 2
     error = capsys.readouterr().err
     assert "optimizer.fused = true" in error
     assert "try: optimizer.fused=false" in error
@@ -285,8 +289,8 @@ def test_what_a_fused_optimizer_cannot_clip_is_refused_and_ours_are_not_fused(
 
 def refused_by_the_precision(config: Config, **settings: Any) -> ValueError | None:
     """What is said of an optimizer that exists, such as a task's own."""
-    from leyden.trainer.assemble import refuse_unclippable
-    from leyden.trainer.targets import locate
+    from leyden.trainer.config.locate import locate
+    from leyden.trainer.engine.build import refuse_unclippable
 
     assert config.optimizer is not None
     made = locate(config.optimizer.target)([torch.nn.Parameter(torch.zeros(1))], lr=0.1, **settings)

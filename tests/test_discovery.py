@@ -21,13 +21,13 @@ from machines import (
     topology_config,
 )
 
-from leyden.trainer import cli
-from leyden.trainer.config import Topology
-from leyden.trainer.discovery.as_yaml import as_topology
-from leyden.trainer.discovery.interfaces import default_route, interfaces
-from leyden.trainer.discovery.machine import discovered
-from leyden.trainer.discovery.processors import processors
-from leyden.trainer.discovery.reading import numbers_in
+from leyden.trainer.cli.main import main
+from leyden.trainer.hardware.discovery.cpus import processors
+from leyden.trainer.hardware.discovery.machine import discovered
+from leyden.trainer.hardware.discovery.network import default_route, interfaces
+from leyden.trainer.hardware.discovery.sysfs import numbers_in
+from leyden.trainer.hardware.discovery.to_yaml import as_topology
+from leyden.trainer.hardware.schema import Topology
 
 
 def printed(built: Built) -> str:
@@ -93,12 +93,12 @@ def test_what_is_printed_composes_to_what_is_there(machine: Callable[[Path], Bui
         (dgx_like, ["# not used: mlx5_1 port 1 is ACTIVE (InfiniBand, 200 Gbit/s)", "also up: ibp24s0", "# 4X NDR",
                     "mlx5_2 port 1 is ACTIVE (Ethernet, 100 Gbit/s)", "# peak_tflops, memory_gb_s:"]),
         (minwa_like, ["# not used: mlx4_0 port 2 is DOWN", "# in_node:"]),
-        (roce_like, ["not set up for RoCE", "RoCE v2 over IPv4"]),
-        (cloud_like, ["# rate_gbit_s: ens5 does not say"]),
-        (adapter_down, ["# not used: mlx5_0 port 1 is DOWN", "# nvidia-smi is there, and says: NVIDIA-SMI has failed",
+        (roce_like, ["not configured for RoCE", "RoCE v2 over IPv4"]),
+        (cloud_like, ["# rate_gbit_s: not reported by ens5"]),
+        (adapter_down, ["# not used: mlx5_0 port 1 is DOWN", "# nvidia-smi is installed, and fails: NVIDIA-SMI has",
                         "no default route"]),
-        (no_numa, ["# sockets: the firmware does not say", "# no adapter is active"]),
-        (nothing_known, ["# sockets, cores_per_socket: the kernel does not say", "# memory_gb:"]),
+        (no_numa, ["# sockets: the firmware does not report", "# no adapter is active"]),
+        (nothing_known, ["# sockets, cores_per_socket: not reported by the kernel", "# memory_gb:"]),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )  # fmt: skip
@@ -133,7 +133,7 @@ def test_files_that_refuse_to_be_read_are_no_error(tmp_path: Path) -> None:
 def test_this_machine(tmp_path: Path) -> None:
     """The command in a process of its own: what it prints composes and names what is here; torch is not imported."""
     script = (
-        "import sys; from leyden.trainer.cli import main; code = main(['topology']);"
+        "import sys; from leyden.trainer.cli.main import main; code = main(['topology']);"
         "print(code, [m for m in ('torch', 'lightning', 'numpy', 'hydra') if m in sys.modules], file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
@@ -152,5 +152,5 @@ def test_this_machine(tmp_path: Path) -> None:
 
 
 def test_the_verb_takes_no_words(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["topology", "minwa"]) == 2
+    assert main(["topology", "minwa"]) == 2
     assert "leyden topology=minwa" in capsys.readouterr().err

@@ -15,11 +15,11 @@ from machines import topology_config
 from runs import summary, wait_until
 from switched_hosts import SwitchedHosts
 
-from leyden.trainer.doctor.figures import DeviceFigures, Link, LinkKind, Result, Worker
-from leyden.trainer.doctor.heat_map import heat_map
-from leyden.trainer.doctor.judge import findings
-from leyden.trainer.doctor.measured_topology import as_yaml
-from leyden.trainer.doctor.rounds import all_rounds, tournament
+from leyden.trainer.diagnostics.doctor.findings import findings
+from leyden.trainer.diagnostics.doctor.heat_map import heat_map
+from leyden.trainer.diagnostics.doctor.measured_topology import as_yaml
+from leyden.trainer.diagnostics.doctor.pairing import all_rounds, tournament
+from leyden.trainer.diagnostics.doctor.results import DeviceFigures, LinkFigures, LinkKind, Result, WorkerFigures
 
 MIB = 1 << 20
 
@@ -27,15 +27,17 @@ MIB = 1 << 20
 def made_up(nodes: int, each: int, slow: dict[tuple[int, int], float] | None = None, **rates: float) -> Result:
     """A cluster whose devices and links are alike, but for some links, and for devices as rank3=0.5 times the rest."""
     ranks = range(nodes * each)
-    workers = [Worker(rank, rank // each, rank % each, "abcdefgh"[rank // each], "GPU") for rank in ranks]
+    workers = [WorkerFigures(rank, rank // each, rank % each, "abcdefgh"[rank // each], "GPU") for rank in ranks]
     devices = [DeviceFigures({"fp32": 1000 * rates.get(f"rank{r}", 1.0) + r}, 100.0) for r in ranks]
-    links: list[Link] = []
+    links: list[LinkFigures] = []
     for one, other in itertools.permutations(ranks, 2):
         together = one // each == other // each
         if together or one % each == other % each == 0:
             kind: LinkKind = "in_node" if together else "fabric"
             usual = 40.0 if together else 10.0
-            links.append(Link(one, other, kind, 5.0, {MIB: usual * (slow or {}).get((one, other), 1.0) + one / 100}))
+            links.append(
+                LinkFigures(one, other, kind, 5.0, {MIB: usual * (slow or {}).get((one, other), 1.0) + one / 100})
+            )
     return Result(workers, devices, links)
 
 
@@ -184,7 +186,7 @@ def test_the_slow_one_of_three_hosts_is_named(tmp_path: Path, agents: list[Agent
     ("words", "told"),
     [
         (["model=mlp"], "the doctor measures a topology"),
-        (["topology=cpu", "--write", "nowhere/mine.yaml"], "there is no such folder to write in"),
+        (["topology=cpu", "--write", "nowhere/mine.yaml"], "there is no such folder"),
         (["topology.devices_per_node=1,2"], "one topology at a time"),
         (["topology=cpu", "topology.devices_per_node=0"], "topology.devices_per_node = 0"),
     ],
@@ -192,7 +194,7 @@ def test_the_slow_one_of_three_hosts_is_named(tmp_path: Path, agents: list[Agent
 def test_mistakes(
     words: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from leyden.trainer.cli import main
+    from leyden.trainer.cli.main import main
 
     monkeypatch.chdir(tmp_path)
     assert main(["doctor", *words]) == 2

@@ -14,15 +14,15 @@ from runs import POINTS, TINY, Freeze, Processes, cut_back, distance, rows, task
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from leyden.trainer.attention import KeyedAttention
-from leyden.trainer.config import load
-from leyden.trainer.data import Part
-from leyden.trainer.dropout import KeyedAlphaDropout, KeyedDropPath, SampleKeys
-from leyden.trainer.keyed_modules import keyed
-from leyden.trainer.launch import start
-from leyden.trainer.loader_data import LoaderData, OwnDraws
-from leyden.trainer.part_draws import PartDraws
-from leyden.trainer.signals import LeftToTheWorker
+from leyden.trainer.base.signals import IgnoreStopSignals
+from leyden.trainer.config.schema import load
+from leyden.trainer.core.batch import Part
+from leyden.trainer.core.keyed_attention import KeyedAttention
+from leyden.trainer.core.keyed_dropout import KeyedAlphaDropout, KeyedDropPath, SampleKeys
+from leyden.trainer.core.keyed_modules import keyed
+from leyden.trainer.data.lightning_data import LoaderData, SeedByRank
+from leyden.trainer.engine.part_draws import PartDraws
+from leyden.trainer.entrypoints.start import start
 
 HERE = f"python_path=[{Path(__file__).parent}]"
 QUICK = [*TINY, "trainer.enable_progress_bar=false", HERE]
@@ -294,8 +294,8 @@ def test_processes_that_read_draw_apart_as_well() -> None:
         return next(iter(loader))[0]
 
     plain = noise(None)
-    assert torch.equal(noise(LeftToTheWorker(OwnDraws(0, None))), plain)
-    others = [noise(LeftToTheWorker(OwnDraws(rank, None))) for rank in (1, 2, 1)]
+    assert torch.equal(noise(IgnoreStopSignals(SeedByRank(0, None))), plain)
+    others = [noise(IgnoreStopSignals(SeedByRank(rank, None))) for rank in (1, 2, 1)]
     assert torch.equal(others[0], others[2])
     assert not torch.equal(others[0], plain)
     assert not torch.equal(others[0], others[1])
@@ -344,7 +344,7 @@ def test_a_compiled_model_is_not_looked_into(freeze: Freeze, processes: Processe
 
 
 def test_watching_leaves_no_hook_behind(freeze: Freeze) -> None:
-    from leyden.trainer.part_draws import watched
+    from leyden.trainer.engine.part_draws import watched
 
     net = Attends(10, (1, 8, 8))
     keyed(net, SampleKeys(), compiled=False)  # no keys: all draw by themselves

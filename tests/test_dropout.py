@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from leyden.trainer.dropout import KeyedDropout, SampleKeys
-from leyden.trainer.keyed_modules import keyed
+from leyden.trainer.core.keyed_dropout import KeyedDropout, SampleKeys
+from leyden.trainer.core.keyed_modules import keyed
 
 
 def keys(count: int) -> Tensor:

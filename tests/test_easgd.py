@@ -11,10 +11,10 @@ from pool import Pool
 from quadratic import Worker, step, together
 from runs import TINY, Freeze, distance, metrics, summary, weights
 
-from leyden.trainer.launch import start
-from leyden.trainer.servers.pieces import Center
-from leyden.trainer.strategies.easgd import ORDER_OF_FORM, stability_bound, warning_limit
-from leyden.trainer.strategies.elastic_averaging import ElasticByAllReduce, ElasticByServer
+from leyden.trainer.entrypoints.start import start
+from leyden.trainer.strategies.easgd.strategy import ORDER_OF_FORM, stability_bound, warning_limit
+from leyden.trainer.strategies.easgd.update_rules import ElasticByAllReduce, ElasticByServer
+from leyden.trainer.strategies.param_server.shard import CenterShard
 
 Array = NDArray[np.float64]
 EVERY_WORKERS = (1, 2, 4, 8)
@@ -37,13 +37,13 @@ def mapped(form: str, difference: str, state: Array, alpha: float, rate: float, 
 
 
 def acted(form: str, difference: str, state: Array, alpha: float, rate: float, curvature: Array) -> Array:
-    """The same by the strategy's own rules."""
+    """The same by the strategy's own update rules."""
     before = difference == "before"
     rule = ElasticByServer if form == "server" else ElasticByAllReduce
     team = [Worker([x], lambda r: rule(r, alpha, 1, before), c, lr=rate)
             for x, c in zip(state[:-1], curvature, strict=True)]  # fmt: skip
     if form == "server":
-        center = Center(torch.tensor(state[-1:]), len(team))
+        center = CenterShard(torch.tensor(state[-1:]), len(team))
         for number, worker in enumerate(team):
             step(worker, number, center)
         c = float(center.values)
@@ -130,8 +130,8 @@ def test_the_papers_order_step_by_step(tau: int, momentum: float) -> None:
 
 
 def test_a_server_after_the_local_step() -> None:
-    """lr 0.1, alpha 0.5, tau 2: the second step exchanges, what it has come to by itself."""
-    center = Center(torch.tensor([2.0], dtype=torch.float64), workers=1)
+    """lr 0.1, alpha 0.5, tau 2: the second step exchanges, after its own local step."""
+    center = CenterShard(torch.tensor([2.0], dtype=torch.float64), workers=1)
     worker = Worker([1.0], lambda r: ElasticByServer(r, 0.5, 2, before=False), lr=0.1)
     step(worker, 0, center)
     assert (worker.x, center.values.tolist()) == ([pytest.approx(0.9)], [2.0])
@@ -140,7 +140,7 @@ def test_a_server_after_the_local_step() -> None:
     assert center.values.tolist() == [pytest.approx(2 - 0.5 * 1.19)]
 
 
-SIMULATED = "strategy.simulate=true"
+SIMULATED = "strategy.execution.simulate=true"
 SHORT = [*TINY, "batch_size=48", "trainer.log_every_n_steps=5", "logger=default"]
 FOUR = "topology.devices_per_node=4"
 
@@ -151,7 +151,7 @@ def ended(run_dir: Path) -> tuple[dict[str, torch.Tensor], str]:
 
 
 @pytest.mark.parametrize(("form", "difference"), ORDERS)
-def test_what_is_not_said_is_what_the_form_is_known_for(freeze: Freeze, form: str, difference: str) -> None:
+def test_the_default_difference_of_each_form(freeze: Freeze, form: str, difference: str) -> None:
     options = [*SHORT, "strategy=easgd", f"strategy.form={form}", "strategy.tau=3", SIMULATED, FOUR,
                "trainer.max_epochs=1"]  # fmt: skip
     default, _ = ended(freeze("default", *options))
@@ -174,7 +174,7 @@ WARNED = {
 
 
 @pytest.mark.parametrize("case", WARNED)
-def test_a_pull_beyond_the_stable_region_is_warned_of(freeze: Freeze, case: str) -> None:
+def test_a_beta_beyond_the_stable_region_is_warned_of(freeze: Freeze, case: str) -> None:
     options, beta, text = WARNED[case]
     _, log = ended(freeze("run", *SHORT, "optimizer.lr=0.1", "strategy=easgd", f"strategy.beta={beta}", SIMULATED, FOUR,
                           *options, "trainer.max_steps=1"))  # fmt: skip
@@ -185,7 +185,7 @@ def test_a_pull_beyond_the_stable_region_is_warned_of(freeze: Freeze, case: str)
 UNSTABLE = [*SHORT, "strategy=easgd", "strategy.tau=1", "optimizer.lr=0.1", "optimizer.momentum=0", "schedule=constant"]
 
 
-def test_what_is_warned_of_diverges(freeze: Freeze) -> None:
+def test_easgd_diverges_as_warned(freeze: Freeze) -> None:
     """The center swings with a factor of 1 - alpha - beta = -1.4 a step in flat directions; below 1.6 it settles."""
     losses = {}
     for beta in (1.5, 1.9):
@@ -197,7 +197,7 @@ def test_what_is_warned_of_diverges(freeze: Freeze) -> None:
 
 
 @pytest.mark.slow
-def test_four_real_workers_diverge_as_warned(freeze: Freeze, pools: Callable[[int], Pool]) -> None:
+def test_four_distributed_workers_diverge_as_warned(freeze: Freeze, pools: Callable[[int], Pool]) -> None:
     run_dir = freeze("run", *UNSTABLE, "strategy.beta=1.9", FOUR)
     pools(4).run(run_dir)
     assert "beta = 1.9 is above 2 p / (p + 1) = 1.6 for p = 4 workers" in (run_dir / "run.log").read_text()
@@ -205,24 +205,24 @@ def test_four_real_workers_diverge_as_warned(freeze: Freeze, pools: Callable[[in
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 4])
-def test_real_workers_in_the_papers_order_are_the_simulated_ones(
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.campaign)])
+def test_distributed_workers_in_the_papers_order_are_the_simulated_ones(
     freeze: Freeze, pools: Callable[[int], Pool], count: int
 ) -> None:
     """EAMSGD under a schedule: the difference is taken at x, which the last step's learning rate gives."""
     options = [*SHORT, "strategy=easgd", "strategy.tau=3", "strategy.difference=before", "optimizer.nesterov=true",
                f"topology.devices_per_node={count}", "trainer.precision=64-true"]  # fmt: skip
-    real, virtual = freeze("real", *options), freeze("virtual", *options, SIMULATED)
-    pools(count).run(real)
-    assert distance(weights(real), ended(virtual)[0]) <= 1e-10
+    distributed, simulated = freeze("distributed", *options), freeze("simulated", *options, SIMULATED)
+    pools(count).run(distributed)
+    assert distance(weights(distributed), ended(simulated)[0]) <= 1e-10
 
 
 @pytest.mark.slow
-def test_real_servers_after_the_local_step_are_replayed(freeze: Freeze, pools: Callable[[int], Pool]) -> None:
+def test_distributed_workers_after_the_local_step_are_replayed(freeze: Freeze, pools: Callable[[int], Pool]) -> None:
     options = [*SHORT, "strategy=easgd", "strategy.form=server", "strategy.difference=after", "strategy.tau=3",
                "topology.devices_per_node=2", "trainer.precision=64-true"]  # fmt: skip
-    real = freeze("real", *options, "strategy.record=true")
-    pools(2).run(real)
-    replay = freeze("replay", *options, SIMULATED, f"strategy.replay={real / 'events.csv'}")
-    assert distance(weights(real), ended(replay)[0]) <= 1e-10
-    assert summary(real)["communication"]["bytes"] == summary(replay)["communication"]["bytes"] > 0
+    distributed = freeze("distributed", *options, "strategy.execution.record=true")
+    pools(2).run(distributed)
+    replay = freeze("replay", *options, SIMULATED, f"strategy.execution.replay={distributed / 'events.csv'}")
+    assert distance(weights(distributed), ended(replay)[0]) <= 1e-10
+    assert summary(distributed)["communication"]["bytes"] == summary(replay)["communication"]["bytes"] > 0

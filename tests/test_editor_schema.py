@@ -9,8 +9,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator, ValidationError
 
-from leyden.trainer import cli
-from leyden.trainer.editor_schema import editor_schema
+from leyden.trainer.cli.main import main
+from leyden.trainer.config.reference.json_schema import editor_schema
 
 CONF = Path(__file__).parents[1] / "conf"
 SHIPPED = sorted(path.relative_to(CONF) for path in CONF.rglob("*.yaml") if path.parts[-3:-1] != ("hydra", "launcher"))
@@ -53,23 +53,28 @@ WRONG = [
     ("optimizer", f"{SGD}decay_bias_and_nrom: true", "was unexpected"),
     ("optimizer", "_target_: torch.optim.AdamW\nbetas: [0.9]", "[0.9] is not"),
     ("strategy", f"{EASGD}taau: 3", "'taau' was unexpected"),
-    ("strategy", f"{EASGD}servers: one", "'one' is not"),
-    ("schedule", "_target_: leyden.trainer.schedule.WarmupCosine\nwarmup: 3", "'warmup' was unexpected"),
+    ("strategy", f"{EASGD}execution: {{servers: one}}", "'one' is not"),
+    ("strategy", f"{EASGD}execution: {{sevrers: 1}}", "'sevrers' was unexpected"),
+    ("schedule", "_target_: leyden.trainer.components.lr_schedules.WarmupCosine\nwarmup: 3", "'warmup' was unexpected"),
     ("schedule", "_target_: torch.optim.lr_scheduler.MultiStepLR\nmilestone: [3]", "'milestone' was unexpected"),
     ("dataset", "_target_: leyden.datasets.digits.Digits\nval_fraction: 2", "2 is not"),
     ("dataset", "_target_: leyden.datasets.digits.Digits\nimagesize: 8", "'imagesize' was unexpected"),
     ("dataset", "dataset:\n  _target_: leyden.datasets.digits.Digits\n  imagesize: 8", "'imagesize' was unexpected"),
     (
         "callbacks",
-        "ema:\n  _target_: leyden.trainer.callbacks.ema.EMA\n  deccay: 0.9",
+        "ema:\n  _target_: leyden.trainer.components.callbacks.ema.EMA\n  deccay: 0.9",
         "'deccay' was unexpected",
     ),
     (
         "callbacks",
-        "progress:\n  _target_: leyden.trainer.callbacks.progress.Progress\n  bar: no",
+        "progress:\n  _target_: leyden.trainer.components.callbacks.progress.Progress\n  bar: no",
         "'bar' was unexpected",
     ),
-    ("task", "_target_: leyden.trainer.task.Classification\nsmoothing: 0.1", "'smoothing' was unexpected"),
+    (
+        "task",
+        "_target_: leyden.trainer.components.tasks.classification.Classification\nsmoothing: 0.1",
+        "'smoothing' was unexpected",
+    ),
     ("topology", "nodes: two", "'two' is not"),
     ("experiment", "trainer:\n  max_epochs: many", "'many' is not"),
 ]
@@ -112,5 +117,5 @@ def test_editors_show_what_the_files_say(capsys: pytest.CaptureFixture[str]) -> 
         if "tau" in rule["then"]["properties"]
     ]
     assert tau["description"].startswith("local steps from one exchange to the next")
-    assert cli.main(["schema", "modle"]) == 2
+    assert main(["schema", "modle"]) == 2
     assert "leyden schema model" in capsys.readouterr().err

@@ -10,10 +10,10 @@ import pytest
 from machines import LOOPBACK, build, dgx_like, interface, sockets, topology_config
 from runs import TINY
 
-from leyden.trainer import environment
-from leyden.trainer.config import Config
-from leyden.trainer.environment import apply, lines, not_on_this_machine, settings
-from leyden.trainer.errors import ConfigError
+from leyden.trainer.base.errors import ConfigError
+from leyden.trainer.config.schema import Config
+from leyden.trainer.hardware import comm_env
+from leyden.trainer.hardware.comm_env import apply, lines, missing_hardware, settings
 
 TWO = ["topology.devices_per_node=2", "strategy=ddp"]
 ALWAYS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3"}
@@ -25,7 +25,7 @@ INFINIBAND = [
 
 def wanted(*overrides: str, kind: str = "cuda") -> dict[str, str]:
     assert kind in ("cpu", "cuda")
-    topology = topology_config(*overrides).topology
+    topology = topology_config("topology.nodes=2", *overrides).topology
     return {setting.name: setting.value for setting in settings(topology, kind, {})}
 
 
@@ -82,34 +82,48 @@ def cpu_config(*overrides: str) -> Config:
 def test_apply_sets_what_is_not_set_and_writes_it_down(
     own_environment: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    apply(cpu_config("topology.fabric.interface=lo"), tmp_path)
+    apply(cpu_config("topology.fabric.interface=lo").topology, tmp_path)
     assert own_environment["GLOO_SOCKET_IFNAME"] == "lo"
     assert capsys.readouterr().out == "environment: GLOO_SOCKET_IFNAME=lo  (topology.fabric.interface)\n"
     assert (tmp_path / "environment.txt").read_text() == "GLOO_SOCKET_IFNAME=lo  (topology.fabric.interface)\n"
 
     own_environment["GLOO_SOCKET_IFNAME"] = "eth7"  # the user's own business, whether it is there or not
-    apply(cpu_config("topology.fabric.interface=nowhere0"), None)
+    apply(cpu_config("topology.fabric.interface=nowhere0").topology, None)
     assert own_environment["GLOO_SOCKET_IFNAME"] == "eth7"
 
 
 def test_other_nodes_set_and_check_but_do_not_write(
     own_environment: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    apply(cpu_config("topology.fabric.interface=lo"), tmp_path, node=1)
+    apply(cpu_config("topology.fabric.interface=lo").topology, tmp_path, node=1)
     assert own_environment["GLOO_SOCKET_IFNAME"] == "lo"
     assert not list(tmp_path.iterdir())
     assert capsys.readouterr().out == ""
     del own_environment["GLOO_SOCKET_IFNAME"]
     with pytest.raises(ConfigError, match=r"topology\.fabric\.interface = nowhere0"):
-        apply(cpu_config("topology.fabric.interface=nowhere0"), tmp_path, node=1)
+        apply(cpu_config("topology.fabric.interface=nowhere0").topology, tmp_path, node=1)
     assert "GLOO_SOCKET_IFNAME" not in own_environment
 
 
 def test_without_anything_to_say_nothing_is_written(own_environment: dict[str, str], tmp_path: Path) -> None:
     before = dict(own_environment)
-    apply(cpu_config(), tmp_path)
+    apply(cpu_config("topology.nodes=2").topology, tmp_path)
     assert own_environment == before
-    assert not (tmp_path / environment.FILE).exists()
+    assert not (tmp_path / comm_env.FILE).exists()
+
+
+def test_a_run_of_one_host_stays_on_it(
+    own_environment: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = {s.name: s.value for s in settings(cpu_config().topology, "cuda", {})}
+    assert (given["GLOO_SOCKET_IFNAME"], given["NCCL_SOCKET_IFNAME"]) == ("lo", "=lo")
+    apply(cpu_config().topology, tmp_path)
+    assert own_environment["GLOO_SOCKET_IFNAME"] == "lo"
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / comm_env.FILE).read_text() == "GLOO_SOCKET_IFNAME=lo  (a run of one host)\n"
+    own_environment["GLOO_SOCKET_IFNAME"] = "eth7"
+    apply(cpu_config().topology, None)
+    assert own_environment["GLOO_SOCKET_IFNAME"] == "eth7"
 
 
 def test_names_that_the_machine_does_not_have(tmp_path: Path) -> None:
@@ -119,7 +133,7 @@ def test_names_that_the_machine_does_not_have(tmp_path: Path) -> None:
 
     def refused(root: Path, *overrides: str, **given: str) -> list[str]:
         decided = settings(topology_config(*overrides).topology, "cuda", given)
-        return ["\n".join(problem.lines()) for problem in not_on_this_machine(decided, root)]
+        return ["\n".join(problem.lines()) for problem in missing_hardware(decided, root)]
 
     rdma = "topology.fabric.kind=infiniband"
     assert refused(dgx, rdma, "topology.fabric.adapters=[mlx5_0,'mlx5_10:1']", "topology.fabric.interface=ens6f0") == []

@@ -8,9 +8,9 @@ import pytest
 from runs import TINY
 from slurm_cluster import SlurmCluster, available
 
-from leyden.trainer import cli
-from leyden.trainer.errors import ConfigError
-from leyden.trainer.launch.foreign import LAUNCHERS, refuse_foreign_launcher
+from leyden.trainer.base.errors import ConfigError
+from leyden.trainer.cli.main import main
+from leyden.trainer.launch.foreign_launchers import LAUNCHERS, refuse_foreign_launcher
 
 LEYDEN = [sys.executable, "-m", "leyden"]
 TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2"}
@@ -73,7 +73,7 @@ def test_what_starts_workers_is_refused_and_leaves_nothing(
 ) -> None:
     for name, value in TORCHRUN.items():
         monkeypatch.setenv(name, value)
-    assert cli.main(words) == 2
+    assert main(words) == 2
     assert "WORLD_SIZE = 2" in capsys.readouterr().err
     assert not list(here.iterdir())
 
@@ -84,7 +84,7 @@ def test_what_starts_workers_is_refused_and_leaves_nothing(
 def test_what_only_prints_is_not(words: list[str], here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in SLURM_STEP.items():
         monkeypatch.setenv(name, value)
-    assert cli.main(words) == 0
+    assert main(words) == 0
 
 
 def test_srun_may_start_the_agent_of_each_host(
@@ -92,7 +92,7 @@ def test_srun_may_start_the_agent_of_each_host(
 ) -> None:
     for name, value in SLURM_STEP.items():
         monkeypatch.setenv(name, value)
-    assert cli.main(["node", "--rendezvous", "localhost:29400", "RUN"]) == 2
+    assert main(["node", "--rendezvous", "localhost:29400", "RUN"]) == 2
     message = capsys.readouterr().err
     assert "SLURM" not in message
     assert "RUN" in message

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from itertools import product
 from math import ceil, prod
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ from pool import Pool
 from runs import POINTS, TINY, Freeze, cut_back, distance, metrics, summary, task, weights
 from torch import nn
 
-from leyden.trainer import checkpoint
-from leyden.trainer.checks import check_classes
-from leyden.trainer.config import load
-from leyden.trainer.errors import ConfigError
-from leyden.trainer.launch import start
-from leyden.trainer.strategies.fsdp import FSDP
-from leyden.trainer.strategies.units import units
+from leyden.trainer.base.errors import ConfigError
+from leyden.trainer.config.checks import check_classes
+from leyden.trainer.config.schema import load
+from leyden.trainer.core.checkpoints import checkpoint_io
+from leyden.trainer.entrypoints.start import start
+from leyden.trainer.strategies.fsdp.strategy import FSDP
+from leyden.trainer.strategies.fsdp.wrap_policy import units
 
 Pools = Callable[[int], Pool]
 EXACT = ["trainer.precision=64-true", "trainer.max_steps=5", "batch_size=48"]
@@ -33,6 +34,7 @@ SHAPES = [[(30, 64), (30,)], [(22, 30), (22,)], [(10, 22), (10,)]]
 FSDP2 = ["strategy=fsdp", UNITS, "topology.devices_per_node=2"]
 FSDP4 = ["strategy=fsdp", UNITS, "topology.devices_per_node=4"]
 HSDP = ["strategy=hsdp", UNITS, "topology.nodes=2", "topology.devices_per_node=2"]
+CAMPAIGN = pytest.mark.campaign
 
 
 def apart(one: Path, other: Path) -> float:
@@ -52,27 +54,25 @@ def noted(tmp_path: Path, rank: int) -> dict[str, Any]:
     return json.loads((tmp_path / "held" / f"{rank}.json").read_text())
 
 
+MODELS = {
+    "lenet5": (["model=lenet5", "dataset.image_size=16"], 2000, "32-true", 1e-5),
+    "mlp-dropout": ([*NET, "model.dropout=0.4"], 500, "64-true", 1e-10),
+    "resnet20-group": (["model=resnet20", "model.norm=group", "dataset.image_size=8"], 30000, "64-true", 1e-10),
+}
+STRATEGIES = {"fsdp-2": FSDP2, "fsdp-4": FSDP4, "hsdp": HSDP}
+TRAINED = [("lenet5", "fsdp-2"), ("resnet20-group", "fsdp-2"), ("mlp-dropout", "fsdp-4"), ("mlp-dropout", "hsdp")]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("model", "least", "precision", "tolerance"),
-    [
-        (["model=lenet5", "dataset.image_size=16"], 2000, "32-true", 1e-5),
-        ([*NET, "model.dropout=0.4"], 500, "64-true", 1e-10),
-        (["model=resnet20", "model.norm=group", "dataset.image_size=8"], 30000, "64-true", 1e-10),
-    ],
-    ids=["lenet5", "mlp-dropout", "resnet20-group"],
+    ("model_name", "strategy_name"),
+    [pytest.param(*case, marks=[] if case in TRAINED else CAMPAIGN) for case in product(MODELS, STRATEGIES)],
 )
-@pytest.mark.parametrize("strategy", [FSDP2, FSDP4, HSDP], ids=["fsdp-2", "fsdp-4", "hsdp"])
 def test_divided_parameters_train_as_whole_ones(
-    freeze: Freeze,
-    pools: Pools,
-    tmp_path: Path,
-    model: list[str],
-    least: int,
-    precision: str,
-    tolerance: float,
-    strategy: list[str],
+    freeze: Freeze, pools: Pools, tmp_path: Path, model_name: str, strategy_name: str
 ) -> None:
+    model, least, precision, tolerance = MODELS[model_name]
+    strategy = STRATEGIES[strategy_name]
     options = [*model, f"trainer.precision={precision}", "trainer.max_steps=5", "batch_size=46"]
     one = freeze("one", *options)
     several = freeze("several", *options, *strategy, f"strategy.min_parameters={least}", *noting(tmp_path))
@@ -98,7 +98,10 @@ def test_operations_in_place_keep_their_gradients(freeze: Freeze, pools: Pools) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", [FSDP4, HSDP], ids=["fsdp", "hsdp"])
+@pytest.mark.parametrize(
+    "strategy",
+    [pytest.param(FSDP4, id="fsdp"), pytest.param(HSDP, id="hsdp", marks=CAMPAIGN)],
+)
 def test_a_worker_without_a_sample_takes_part(freeze: Freeze, pools: Pools, strategy: list[str]) -> None:
     # 1231 = 6 * 205 + 1 for training and 206 = 205 + 1 for validation, over four workers
     options = [*NET, "trainer.precision=64-true", "trainer.max_epochs=1", "batch_size=205",
@@ -127,8 +130,15 @@ def test_loaders_of_unequal_length_are_evaluated_to_their_end(freeze: Freeze, po
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", [FSDP2, HSDP], ids=["fsdp", "hsdp"])
-@pytest.mark.parametrize("sharded", [True, False])
+@pytest.mark.parametrize(
+    ("strategy", "sharded"),
+    [
+        pytest.param(FSDP2, True, id="fsdp-sharded"),
+        pytest.param(HSDP, False, id="hsdp-whole"),
+        pytest.param(FSDP2, False, id="fsdp-whole", marks=CAMPAIGN),
+        pytest.param(HSDP, True, id="hsdp-sharded", marks=CAMPAIGN),
+    ],
+)
 def test_accumulated_parts_are_one_batch(freeze: Freeze, pools: Pools, strategy: list[str], sharded: bool) -> None:
     options = [*NET, *EXACT]
     one = freeze("one", *options)
@@ -140,8 +150,15 @@ def test_accumulated_parts_are_one_batch(freeze: Freeze, pools: Pools, strategy:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("algorithm", "value"), [("norm", 0.3), ("value", 0.01)])
-@pytest.mark.parametrize("strategy", [FSDP2, HSDP], ids=["fsdp", "hsdp"])
+@pytest.mark.parametrize(
+    ("strategy", "algorithm", "value"),
+    [
+        pytest.param(FSDP2, "norm", 0.3, id="fsdp-norm"),
+        pytest.param(FSDP2, "value", 0.01, id="fsdp-value", marks=CAMPAIGN),
+        pytest.param(HSDP, "norm", 0.3, id="hsdp-norm", marks=CAMPAIGN),
+        pytest.param(HSDP, "value", 0.01, id="hsdp-value"),
+    ],
+)
 def test_clipping_looks_at_all_rows(
     freeze: Freeze, pools: Pools, strategy: list[str], algorithm: str, value: float
 ) -> None:
@@ -180,24 +197,6 @@ def test_statistics_are_the_first_workers_as_under_ddp(freeze: Freeze, pools: Po
     assert metrics(fsdp)["val/loss"] == pytest.approx(metrics(ddp)["val/loss"], rel=1e-9)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("strategy", "precision"),
-    [(FSDP2, "32-true"), (FSDP2, "64-true"), (FSDP2, "bf16-mixed"), (FSDP2, "bf16-true"), (HSDP, "bf16-mixed")],
-    ids=lambda value: value if isinstance(value, str) else value[0],
-)
-def test_the_model_computes_in_the_precision_it_is_told(
-    freeze: Freeze, pools: Pools, tmp_path: Path, strategy: list[str], precision: str
-) -> None:
-    from test_precision import check, notes, noting
-
-    run_dir = freeze("run", *noting(tmp_path, f"trainer.precision={precision}", *strategy))
-    workers = 2 if strategy is FSDP2 else 4
-    pools(workers).run(run_dir)
-    for rank in range(workers):
-        check(notes(tmp_path, rank), precision)
-
-
 RESUMED = {"single": [], "ddp": ["strategy=ddp", "topology.devices_per_node=2"], "fsdp-2": FSDP2, "fsdp-4": FSDP4,
            "hsdp": HSDP}  # fmt: skip
 
@@ -205,10 +204,18 @@ RESUMED = {"single": [], "ddp": ["strategy=ddp", "topology.devices_per_node=2"],
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "then", "optimizer"),
-    [("fsdp-4", "fsdp-4", "sgd"), ("fsdp-4", "fsdp-2", "adamw"), ("fsdp-4", "single", "adamw"),
-     ("fsdp-4", "single", "sgd"), ("single", "fsdp-4", "adamw"), ("hsdp", "fsdp-4", "sgd"),
-     ("fsdp-2", "hsdp", "adamw"), ("fsdp-2", "ddp", "sgd"), ("ddp", "fsdp-2", "adamw")],
-)  # fmt: skip
+    [
+        ("fsdp-4", "fsdp-2", "adamw"),
+        ("fsdp-4", "single", "sgd"),
+        ("fsdp-2", "hsdp", "adamw"),
+        ("ddp", "fsdp-2", "adamw"),
+        pytest.param("fsdp-4", "fsdp-4", "sgd", marks=CAMPAIGN),
+        pytest.param("fsdp-4", "single", "adamw", marks=CAMPAIGN),
+        pytest.param("single", "fsdp-4", "adamw", marks=CAMPAIGN),
+        pytest.param("hsdp", "fsdp-4", "sgd", marks=CAMPAIGN),
+        pytest.param("fsdp-2", "ddp", "sgd", marks=CAMPAIGN),
+    ],
+)
 def test_a_run_goes_on_under_another_strategy(
     freeze: Freeze, pools: Pools, tmp_path: Path, first: str, then: str, optimizer: str
 ) -> None:
@@ -241,7 +248,7 @@ def test_a_checkpoint_has_the_layout_of_one_device(freeze: Freeze, pools: Pools)
     one, four = freeze("one", *options), freeze("four", *options, *FSDP4)
     start(one)
     pools(4).run(four)
-    expected, found = (checkpoint.read(d / "checkpoints" / "last.ckpt") for d in (one, four))
+    expected, found = (checkpoint_io.read(d / "checkpoints" / "last.ckpt") for d in (one, four))
     assert {type(value) for value in found["model"].values()} == {torch.Tensor}
     assert found["optimizer"]["param_groups"] == expected["optimizer"]["param_groups"]
     assert found["optimizer"]["state"].keys() == expected["optimizer"]["state"].keys() == set(range(6))
@@ -263,7 +270,7 @@ def test_training_starts_from_given_weights(freeze: Freeze, pools: Pools) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", [FSDP4, HSDP], ids=["fsdp", "hsdp"])
+@pytest.mark.parametrize("strategy", [pytest.param(FSDP4, id="fsdp"), pytest.param(HSDP, id="hsdp", marks=CAMPAIGN)])
 def test_a_worker_holds_its_part_alone(freeze: Freeze, pools: Pools, tmp_path: Path, strategy: list[str]) -> None:
     shards = 4 if strategy is FSDP4 else 2
     run_dir = freeze("run", *NET, *EXACT, "optimizer=adamw", *strategy, *noting(tmp_path))
@@ -290,10 +297,18 @@ def padded(shape: tuple[int, ...], shards: int) -> int:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("strategy", "kept", "parts"),
-    [(FSDP2, False, 1), (FSDP4, False, 1), (FSDP4, True, 1), (FSDP4, False, 3), (HSDP, False, 1), (HSDP, True, 2),
-     (["strategy=fsdp", UNITS, "topology.nodes=2", "topology.devices_per_node=2"], False, 1)],
-    ids=["fsdp-2", "fsdp-4", "kept", "accumulated", "hsdp", "hsdp-kept-accumulated", "fsdp-2x2"],
-)  # fmt: skip
+    [
+        pytest.param(FSDP2, False, 1, id="fsdp-2"),
+        pytest.param(FSDP2, True, 1, id="kept"),
+        pytest.param(FSDP2, False, 3, id="accumulated"),
+        pytest.param(HSDP, False, 1, id="hsdp"),
+        pytest.param([*FSDP4, "topology.nodes=2", "topology.devices_per_node=2"], False, 1, id="fsdp-2x2"),
+        pytest.param(FSDP4, False, 1, id="fsdp-4", marks=CAMPAIGN),
+        pytest.param(FSDP4, True, 1, id="kept-4", marks=CAMPAIGN),
+        pytest.param(FSDP4, False, 3, id="accumulated-4", marks=CAMPAIGN),
+        pytest.param(HSDP, True, 2, id="hsdp-kept-accumulated", marks=CAMPAIGN),
+    ],
+)
 def test_the_ledger_counts_what_the_formula_says(
     freeze: Freeze, pools: Pools, tmp_path: Path, strategy: list[str], kept: bool, parts: int
 ) -> None:

@@ -1,17 +1,32 @@
-"""Runs in which nothing moves any more: they end, and say who is behind."""
+"""Runs that make no progress: they end, and name the stragglers."""
 
 import os
 import signal
+import time
+from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from runs import TINY, Freeze, Processes, alive, children, summary, wait_until
 
-from leyden.trainer import checkpoint
-from leyden.trainer.config import load
-from leyden.trainer.launch.hang import Standing, Stillness, judged
+from leyden.trainer.base.heartbeat import (
+    BACKWARD,
+    CHECKPOINT,
+    DATA,
+    EVALUATION,
+    FORWARD,
+    PREPARATION,
+    START,
+    SYNCHRONIZATION,
+    HeartbeatReading,
+)
+from leyden.trainer.config.schema import load
+from leyden.trainer.launch.hangs.diagnosis import StallTimer, diagnose, warning
+from leyden.trainer.launch.hangs.suspicion import Suspicion
+from leyden.trainer.launch.progress_report import ProgressReport
 from leyden.trainer.launch.roles import Role
-from leyden.trainer.pulse import BACKWARD, DATA, EVALUATION, MEETING, PREPARATION, Beat
+from leyden.trainer.runs import checkpoints
 
 DATASET = ["dataset._target_=hang_examples.Stuck", f"python_path=[{Path(__file__).parent}]"]
 TWO = ["strategy=ddp", "topology.devices_per_node=2"]
@@ -19,13 +34,13 @@ HOST = os.uname().nodename
 
 
 @pytest.mark.slow
-def test_a_worker_stuck_in_its_data_is_named_and_all_start_again(freeze: Freeze, processes: Processes) -> None:
+def test_a_worker_that_hangs_in_its_data_is_named_and_all_restart(freeze: Freeze, processes: Processes) -> None:
     # an epoch reads 719 samples of each worker: 575 in 18 steps, 144 to validate
     stuck = [*DATASET, "+dataset.rank=1", "+dataset.after=800", "trainer.hang_timeout=5"]
     run_dir = freeze("run", *TINY, *TWO, *stuck, "topology.max_restarts=1")
     code, output = processes.run(run_dir)
     assert code == 0, output
-    assert f"rank 1 failed: nothing has moved for 5 s (trainer.hang_timeout): rank 1 on {HOST} is behind" in output
+    assert f"rank 1 failed: no progress for 5 s (trainer.hang_timeout): rank 1 on {HOST} is behind" in output
     assert "is behind, in data, at step 21;" in output
     assert "restart 1 of 1 from step=00000018.ckpt" in output
     assert summary(run_dir)["resumed_from_step"] == 18
@@ -39,11 +54,10 @@ def test_a_stopped_worker_is_named_and_nothing_is_left(freeze: Freeze, processes
     long = ["trainer.max_epochs=5000", "callbacks.checkpoint.every_n_steps=20", "trainer.hang_timeout=5"]
     run_dir = freeze("run", *TINY, *TWO, *long)
     process = processes.start(run_dir)
-    wait_until(lambda: len(checkpoint.saved(run_dir)) > 0)
+    wait_until(lambda: len(checkpoints.saved(run_dir)) > 0)
     workers = children(process.pid)
     os.kill(workers[0], signal.SIGSTOP)
-    environment = Path(f"/proc/{workers[0]}/environ").read_bytes().split(b"\0")
-    rank = int(next(value for value in environment if value.startswith(b"RANK=")).removeprefix(b"RANK="))
+    rank = int(psutil.Process(workers[0]).environ()["RANK"])
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1, output
     assert f"rank {rank} on {HOST} was stopped by a signal, " in output
@@ -54,7 +68,7 @@ def test_a_stopped_worker_is_named_and_nothing_is_left(freeze: Freeze, processes
 
 
 @pytest.mark.slow
-def test_one_worker_alone_ends_itself(freeze: Freeze, processes: Processes) -> None:
+def test_the_watchdog_ends_a_single_worker(freeze: Freeze, processes: Processes) -> None:
     stuck = [*DATASET, "+dataset.rank=0", "+dataset.after=1500", "trainer.hang_timeout=3"]
     run_dir = freeze("run", *TINY, *stuck)
     code, output = processes.run(run_dir)
@@ -66,8 +80,13 @@ def test_one_worker_alone_ends_itself(freeze: Freeze, processes: Processes) -> N
 
 
 @pytest.mark.slow
-def test_an_elastic_worker_that_is_stuck_is_started_again(freeze: Freeze, processes: Processes, tmp_path: Path) -> None:
-    asgd = ["strategy=asgd", "strategy.elastic=true", "topology.devices_per_node=2", "topology.max_restarts=2"]
+def test_an_elastic_worker_that_hangs_is_restarted(freeze: Freeze, processes: Processes, tmp_path: Path) -> None:
+    asgd = [
+        "strategy=asgd",
+        "strategy.execution.elastic=true",
+        "topology.devices_per_node=2",
+        "topology.max_restarts=2",
+    ]
     stuck = [*DATASET, "+dataset.rank=1", "+dataset.after=100", f"+dataset.once={tmp_path}/stuck"]
     run_dir = freeze("run", *TINY, *asgd, *stuck, "trainer.hang_timeout=5", "trainer.max_epochs=5000")
     process = processes.start(run_dir)
@@ -86,38 +105,127 @@ def test_a_slow_run_is_left_alone(freeze: Freeze, processes: Processes) -> None:
     slow = [*DATASET, "+dataset.each_s=0.1", "trainer.hang_timeout=4", "batch_size=10", "trainer.max_steps=7"]
     code, output = processes.run(freeze("run", *TINY, *slow, "trainer.limit_val_batches=1"))
     assert code == 0, output
-    assert "nothing has moved" not in output
+    assert "no progress" not in output
 
 
-def stands(rank: int, step: int, phase: int, still_s: float = 9.0, state: str = "S") -> Standing:
-    return Standing(Role("worker", rank), "here", step, phase, still_s, state)
+@pytest.mark.slow
+def test_a_stopped_worker_is_said_within_15_s_and_the_run_goes_on(freeze: Freeze, processes: Processes) -> None:
+    """Long before trainer.hang_timeout, and without an end: the worker may only have been stopped for a while."""
+    run_dir = freeze("run", *TINY, *TWO, "trainer.max_epochs=5000", "trainer.hang_timeout=600")
+    process = processes.start(run_dir)
+    wait_until((run_dir / "progress.json").exists)
+    stopped = next(pid for pid in children(process.pid) if psutil.Process(pid).environ()["RANK"] == "1")
+    os.kill(stopped, signal.SIGSTOP)
+    began = time.monotonic()
+    assert process.stdout is not None
+    line = next(line for line in process.stdout if "leyden: warning: no progress" in line)
+    assert time.monotonic() - began < 15
+    assert f"rank 1 on {HOST} was stopped by a signal, in " in line
+    assert "the run ends after 600 s (trainer.hang_timeout)" in line
+    os.kill(stopped, signal.SIGCONT)
+    assert "without progress" in next(line for line in process.stdout if "leyden: the run goes on" in line)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 75
+
+
+@pytest.mark.slow
+def test_a_single_worker_whose_data_is_stuck_says_so(freeze: Freeze, processes: Processes) -> None:
+    stuck = [*DATASET, "+dataset.rank=0", "+dataset.after=1500", "trainer.hang_timeout=14"]
+    code, output = processes.run(freeze("run", *TINY, *stuck))
+    assert code == 1, output
+    assert f"ever before: rank 0 on {HOST} is behind, in data, at step 19; the run ends after 14 s" in output
+
+
+class FakeProcess:
+    """Readings of a process once a second, and its CPU time."""
+
+    def __init__(self, cores: float = 0.0):
+        self.clock = self.cpu = 0.0
+        self.cores = cores
+        self.number = 0
+        self.suspicion = Suspicion(lambda: self.cpu)
+
+    def stall(self, monkeypatch: pytest.MonkeyPatch, phase: int, seconds: int) -> int | None:
+        """A heartbeat, and then none for so many seconds. Returns the second of the first suspicion."""
+        monkeypatch.setattr("leyden.trainer.launch.hangs.suspicion.time.monotonic", lambda: self.clock)
+        self.number += 1
+        found = None
+        for second in range(seconds + 1):
+            self.clock += 1
+            self.cpu += self.cores
+            if self.suspicion.update(HeartbeatReading(self.number, 1, phase), float(second)) and found is None:
+                found = second
+        return found
 
 
 @pytest.mark.parametrize(
-    ("standings", "behind"),
+    ("phase", "before", "seconds", "expected"),
     [
-        ([stands(0, 7, BACKWARD), stands(1, 7, DATA), stands(2, 7, BACKWARD)], [1]),
-        ([stands(0, 7, DATA), stands(1, 6, BACKWARD)], [1]),
-        ([stands(0, 7, MEETING), stands(1, 7, EVALUATION)], [1]),
-        ([stands(0, 7, BACKWARD, state="T"), stands(1, 7, DATA)], [0]),
-        ([stands(0, 7, BACKWARD), stands(1, 7, BACKWARD)], [0, 1]),
+        (DATA, 0, 30, 10),
+        (DATA, 5, 30, 20),
+        (BACKWARD, 5, 30, 20),
+        (CHECKPOINT, 0, 90, 60),
+        (PREPARATION, 0, 500, None),
+        (START, 0, 500, None),
     ],
 )
-def test_who_is_behind(standings: list[Standing], behind: list[int], freeze: Freeze) -> None:
+def test_suspicion_is_learned_from_each_phase(
+    monkeypatch: pytest.MonkeyPatch, phase: int, before: int, seconds: int, expected: int | None
+) -> None:
+    process = FakeProcess()
+    assert process.stall(monkeypatch, phase, before) is None
+    assert process.stall(monkeypatch, SYNCHRONIZATION, 3) is None, "of another phase"
+    assert process.stall(monkeypatch, phase, seconds) == expected
+    assert not process.suspicion.busy
+
+
+def test_a_process_that_computes_is_busy(monkeypatch: pytest.MonkeyPatch, freeze: Freeze) -> None:
+    """A compilation pauses all workers: nothing is said before it has taken five minutes."""
+    process = FakeProcess(cores=1.0)
+    process.stall(monkeypatch, FORWARD, 30)
+    assert process.suspicion.busy
+    config = load(freeze("run", *TINY))
+    waits = report(0, 1, BACKWARD, stalled_s=30)
+    compiles = replace(report(1, 1, FORWARD, stalled_s=30), busy=True)
+    assert warning([waits, compiles], config) is None
+    assert "rank 1 on here is behind, in forward" in str(warning([waits, replace(compiles, busy=False)], config))
+    assert "rank 1 on here is behind, in forward" in str(warning([waits, replace(compiles, stalled_s=301)], config))
+    spins = replace(waits, busy=True)
+    assert "rank 1" in str(warning([spins, replace(compiles, busy=False)], config)), (
+        "one that waits may keep a core busy"
+    )
+
+
+def report(rank: int, step: int, phase: int, stalled_s: float = 9.0, status: str = "sleeping") -> ProgressReport:
+    return ProgressReport(Role("worker", rank), "here", step, phase, stalled_s, status)
+
+
+@pytest.mark.parametrize(
+    ("reports", "stragglers"),
+    [
+        ([report(0, 7, BACKWARD), report(1, 7, DATA), report(2, 7, BACKWARD)], [1]),
+        ([report(0, 7, DATA), report(1, 6, BACKWARD)], [1]),
+        ([report(0, 7, SYNCHRONIZATION), report(1, 7, EVALUATION)], [1]),
+        ([report(0, 7, BACKWARD, status=psutil.STATUS_STOPPED), report(1, 7, DATA)], [0]),
+        ([report(0, 7, BACKWARD), report(1, 7, BACKWARD)], [0, 1]),
+    ],
+)
+def test_stragglers(reports: list[ProgressReport], stragglers: list[int], freeze: Freeze) -> None:
     run_dir = freeze("run", *TINY)
-    assert [role.number for role in judged(standings, load(run_dir), run_dir).behind] == behind
+    assert [role.number for role in diagnose(reports, load(run_dir), run_dir).stragglers] == stragglers
 
 
-def test_workers_by_their_own_clocks_that_wait_are_not_behind(freeze: Freeze) -> None:
+def test_asynchronous_workers_that_wait_are_no_stragglers(freeze: Freeze) -> None:
     run_dir = freeze("run", *TINY, "strategy=asgd", "topology.devices_per_node=2")
-    standings = [stands(0, 5, MEETING, still_s=30), stands(1, 9, DATA, still_s=20)]
-    assert [role.number for role in judged(standings, load(run_dir), run_dir).behind] == [1]
+    reports = [report(0, 5, SYNCHRONIZATION, stalled_s=30), report(1, 9, DATA, stalled_s=20)]
+    assert [role.number for role in diagnose(reports, load(run_dir), run_dir).stragglers] == [1]
 
 
-def test_a_watcher_that_was_stopped_itself_does_not_count_that_time() -> None:
-    stillness = Stillness(every_s=1.0)
-    assert stillness.look(Beat(1, 0, DATA), 1.0) == 0
-    assert stillness.look(Beat(1, 0, DATA), 1.0) == 1
-    assert stillness.look(Beat(1, 0, DATA), 3600.0) == 3
-    assert stillness.look(Beat(2, 0, BACKWARD), 1.0) == 0
-    assert stillness.look(Beat(2, 0, PREPARATION), 100.0) == 0, "data may have to be fetched: no limit"
+def test_time_in_which_the_agent_itself_was_stopped_does_not_count() -> None:
+    timer = StallTimer(interval_s=1.0)
+    assert timer.update(HeartbeatReading(1, 0, DATA), 1.0) == 0
+    assert timer.update(HeartbeatReading(1, 0, DATA), 1.0) == 1
+    assert timer.update(HeartbeatReading(1, 0, DATA), 3600.0) == 3
+    assert timer.update(HeartbeatReading(2, 0, BACKWARD), 1.0) == 0
+    assert timer.update(HeartbeatReading(2, 0, PREPARATION), 100.0) == 0, "preparation has no limit"

@@ -8,9 +8,9 @@ from runs import TINY, Freeze
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams import metadata
 
-from leyden.trainer import cli
-from leyden.trainer.config import load
-from leyden.trainer.hyperparameters import hyperparameters, title, varied
+from leyden.trainer.cli.main import main
+from leyden.trainer.config.hyperparameters import hyperparameters, title, varied
+from leyden.trainer.config.schema import load
 
 QUICK = [*TINY, "trainer.max_epochs=1", "trainer.enable_progress_bar=false"]
 
@@ -27,7 +27,7 @@ def recorded(run_dir: Path) -> tuple[Any, Any]:
 @pytest.mark.slow
 def test_a_sweep_shows_what_it_varies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["-m", *QUICK, "optimizer.lr=0.1,0.01", "hydra.sweep.dir=mine", "logger=default"]) == 0
+    assert main(["-m", *QUICK, "optimizer.lr=0.1,0.01", "hydra.sweep.dir=mine", "logger=default"]) == 0
     for number, rate in enumerate((0.1, 0.01)):
         experiment, start = recorded(tmp_path / "mine" / str(number))
         infos = {info.name: info for info in experiment.hparam_infos}
@@ -48,7 +48,7 @@ def test_keys_as_they_were_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(tmp_path)
     words = [*QUICK, "data=digits", "callbacks=[default,ema]", "optimizer.nesterov=true", "tags=[a,b]", "logger=none",
              "hydra.run.dir=run", "~callbacks.progress"]  # fmt: skip
-    assert cli.main(words) == 0
+    assert main(words) == 0
     config = load(tmp_path / "run")
     found = hyperparameters(config)
     assert list(found) == ["model", "model.hidden", "dataset.image_size", "trainer.max_epochs",

@@ -21,8 +21,8 @@ from leyden.models.timm_model import TimmModel
 from leyden.models.vgg import VGG
 from leyden.models.vit import ViT
 from leyden.models.zfnet import ZFNet
-from leyden.trainer.config import Model
-from leyden.trainer.targets import build
+from leyden.trainer.config.schema import Model
+from leyden.trainer.config.targets import build
 
 CONF = Path(__file__).parents[1] / "conf" / "model"
 SPLITTABLE = sorted(path.stem for path in CONF.glob("*.yaml") if "sharded:" in path.read_text())

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from leyden.trainer import cli
-from leyden.trainer.compose import Composer
-from leyden.trainer.errors import ConfigError
+from leyden.trainer.base.errors import ConfigError
+from leyden.trainer.cli.main import main
+from leyden.trainer.config.compose import Composer
 
 MINE = """
 import torch
+from lightning.fabric.loggers import CSVLogger
+from lightning.fabric.strategies import SingleDeviceStrategy
 from lightning.pytorch import LightningModule
 
 class Mine(LightningModule):
@@ -48,16 +50,27 @@ class Data:
     def __init__(self, split):
         pass
 
-class Schedule:
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.zeros(1, 8, 8), 0
+
+class Schedule(torch.optim.lr_scheduler.LRScheduler):
     def __init__(self, optimizer):
         pass
 
-class Callback: ...
+class Callback:
+    def on_fit_end(self, state): ...
 
-class Log:
+class Crop:
+    def __call__(self, image, key):
+        return image
+
+class Log(CSVLogger):
     def __init__(self, root_dir): ...
 
-class Alone:
+class Alone(SingleDeviceStrategy):
     def __init__(self): ...
 """
 
@@ -90,7 +103,7 @@ CASES = [
     Case("logger", ["logger.csv._target_=mine.Log"], []),
     Case("strategy", ["strategy=easgd", "topology.devices_per_node=2", "strategy._target_=mine.Alone"],
          ["strategy.tau", "strategy.beta"]),
-    Case("augmentation", ["augment=crop", "augment._target_=mine.Callback"], ["augment.padding", "augment.flip"]),
+    Case("augmentation", ["augment=crop", "augment._target_=mine.Crop"], ["augment.padding", "augment.flip"]),
     Case("a YAML of the user's over ours", ["--config-dir", "conf", "optimizer=mine"],
          ["optimizer.momentum", "optimizer.nesterov"], {"optimizer.lr": 0.5},
          {"conf/optimizer/mine.yaml": "defaults: [sgd]\n_target_: torch.optim.Adam\nlr: 0.5\n"}),
@@ -163,9 +176,7 @@ SMALL = ["model=null", "dataset.image_size=8", "trainer.max_epochs=1", "trainer.
 
 
 def test_what_is_dropped_is_said_once_and_is_not_frozen(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        cli.main(["task._target_=mine.Mine", "optimizer._target_=torch.optim.Adam", "hydra.run.dir=run", *SMALL]) == 0
-    )
+    assert main(["task._target_=mine.Mine", "optimizer._target_=torch.optim.Adam", "hydra.run.dir=run", *SMALL]) == 0
     out = capsys.readouterr().out
     line = "task: Mine does not take label_smoothing, set by Leyden's own YAML: left out"
     assert out.count(line) == 1
@@ -179,7 +190,7 @@ def test_what_is_dropped_is_said_once_and_is_not_frozen(here: Path, capsys: pyte
 @pytest.mark.slow
 def test_trials_of_a_sweep_drop_their_own_keys(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     targets = "task._target_=mine.Mine,mine.Smooth"
-    assert cli.main(["-m", targets, "hydra.sweep.dir=sweep", *SMALL, "trainer.fast_dev_run=true"]) == 0
+    assert main(["-m", targets, "hydra.sweep.dir=sweep", *SMALL, "trainer.fast_dev_run=true"]) == 0
     assert capsys.readouterr().out.count("left out") == 1
     kept = [yaml.safe_load((here / f"sweep/{n}/config.yaml").read_text())["task"] for n in range(2)]
     assert [("label_smoothing" in task, task["_target_"]) for task in kept] == [
@@ -190,7 +201,7 @@ def test_trials_of_a_sweep_drop_their_own_keys(here: Path, capsys: pytest.Captur
 
 def test_the_mistake_of_one_trial_is_found_before_the_sweep(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["-m", "task._target_=mine.Mine,mine.Smooth", "task.label_smoothing=0.1", *SMALL]
-    assert cli.main(words) == 2
+    assert main(words) == 2
     assert "in trial 0 (task._target_=mine.Mine" in capsys.readouterr().err
     assert not (here / "outputs").exists()
 
@@ -203,10 +214,10 @@ def test_the_workers_of_a_pipeline_build_the_dataset_without_the_dropped_keys(he
         "dataset._target_=mine.Data",
     ]
     composer = Composer()
-    from leyden.trainer.sweep import Sweep  # after Hydra has read its plugins, which makes their classes anew
+    from leyden.trainer.sweep.sweep import Sweep  # after Hydra has read its plugins, which makes their classes anew
 
     sweep = Sweep(composer, words)
-    assert sweep.judge([[*words, "seed=1"], [*words, "seed=2"]], 0) == {}
+    assert sweep.validate([[*words, "seed=1"], [*words, "seed=2"]], 0) == {}
     assert sweep.plan is not None
     dataset = sweep.plan.values([], here)["dataset"]
     assert dataset["_target_"] == "mine.Data"

@@ -15,9 +15,11 @@ from pool import Pool
 from pytorch_lightning import callbacks as other_callbacks
 from runs import POINTS, TINY, Freeze, Processes, cut_back, distance, metrics, rows, summary, task, weights
 
-from leyden.trainer import checkpoint, cli
-from leyden.trainer.callbacks.lightning_refusals import is_lightning_callback, refusal
-from leyden.trainer.launch import start
+from leyden.trainer.cli.main import main
+from leyden.trainer.config.lightning.callbacks import is_lightning_callback, refusal
+from leyden.trainer.core.checkpoints import checkpoint_io
+from leyden.trainer.entrypoints.start import start
+from leyden.trainer.runs import checkpoints
 
 
 @pytest.fixture(autouse=True)
@@ -143,7 +145,7 @@ def test_state_comes_back_from_a_checkpoint(freeze: Freeze, seen: list[Any], tmp
     run_dir = freeze("run", *POINTS, task("Plain"), *saving, *two)
     assert start(run_dir) == 0
     cut = cut_back(run_dir, tmp_path / "cut", 8)
-    content = checkpoint.read(checkpoint.saved(cut)[0])
+    content = checkpoint_io.read(checkpoints.saved(cut)[0])
     assert content["callbacks"]["Counts{'of': 'steps'}"] == {"count": 8}
     assert content["mine batches"] == 8
     seen.clear()
@@ -207,8 +209,8 @@ INSTEAD = {
     "WeightAveraging": "callbacks.ema",
     "RichProgressBar": "callbacks.progress",
     "TQDMProgressBar": "callbacks.progress",
-    "ModelSummary": "how many parameters",
-    "RichModelSummary": "how many parameters",
+    "ModelSummary": "number of trained parameters",
+    "RichModelSummary": "number of trained parameters",
     "Timer": "trainer.max_time",
     "ThroughputMonitor": "samples_per_second",
     "GradientAccumulationScheduler": "trainer.accumulate_grad_batches",
@@ -251,7 +253,7 @@ def test_refusals_are_said_before_the_start(
     target, *more = command.split()
     if target.endswith("Finder"):
         more.append("callbacks.mine.mode=linear")
-    assert cli.main([f"callbacks.mine._target_={target}", *more]) == 2
+    assert main([f"callbacks.mine._target_={target}", *more]) == 2
     error = " ".join(capsys.readouterr().err.split())
     assert "callbacks.mine" in error
     for part in SAID[command]:
@@ -259,6 +261,7 @@ def test_refusals_are_said_before_the_start(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "strategy", [["strategy=ddp"], ["strategy=butterfly", "strategy.lazy=true"]], ids=["ddp", "lazy"]
 )

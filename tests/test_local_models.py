@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from leyden.datasets.digits import Digits
-from leyden.models import local_filters
+from leyden.models import local_kernels
 from leyden.models.cots_autoencoder import COTSAutoencoder, Stage
 from leyden.models.local_filters import (
     L2Pool,
@@ -21,8 +21,8 @@ from leyden.models.local_filters import (
     Window,
 )
 from leyden.models.local_net import LocalNet
-from leyden.trainer.reconstruction import Reconstruction
-from leyden.trainer.strategies.tiling import materialize
+from leyden.trainer.components.tasks.reconstruction import Reconstruction
+from leyden.trainer.strategies.spatial.tiling import materialize
 
 
 def double(*shape: int) -> Tensor:
@@ -59,7 +59,7 @@ def gradients(output: Callable[[Tensor, Tensor], Tensor], x: Tensor, weight: Ten
 def test_filters_are_what_unfolding_gives(
     monkeypatch: pytest.MonkeyPatch, shape: tuple[int, int, int], size: int, stride: int, block: int, unit_norm: bool
 ) -> None:
-    monkeypatch.setattr(local_filters, "_BLOCK_VALUES", block)
+    monkeypatch.setattr(local_kernels, "_BLOCK_VALUES", block)
     layer = LocalFilters(shape, 3, size, stride, seed=1, unit_norm=unit_norm).double()
     x, y = double(4, *shape), double(4, *layer.output_shape)
     ours = gradients(lambda x, _: layer(x), x, layer.weight)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from leyden.trainer.discovery.memory import free_bytes, memory_gb
-from leyden.trainer.pipeline.parcel import short_of_memory
+from leyden.trainer.hardware.discovery.memory import free_bytes, memory_gb
+from leyden.trainer.hopping.snapshot import short_of_memory
 
 MEMINFO = "MemTotal:       24000000 kB\nMemFree:         100000 kB\nMemAvailable:   20000000 kB\n"
 HOST = 20_000_000 * 1024
@@ -67,7 +67,7 @@ def test_this_machine() -> None:
 
 STEPS = """
 import resource
-from leyden.trainer.launch.heap import keep_freed_memory
+from leyden.trainer.base.process import keep_freed_memory
 {}
 def step():
     return [b"x" * 30_000_000 for _ in range(3)]

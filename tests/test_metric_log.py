@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassPrecision, MulticlassRecall
 
-from leyden.trainer.metric_log import MetricLog
+from leyden.trainer.core.metric_log import MetricLog
 from leyden.trainer.strategies.single import Single
 
 ONE: Any = Single()

@@ -1,30 +1,29 @@
-"""Several nodes without a scheduler: an agent on each, here several on this machine, or on two of its namespaces."""
+"""Several nodes without a scheduler: their agents on this machine, or in two of its network namespaces."""
 
 import os
 import random
+import shutil
 import signal
-import socket
 import time
 from pathlib import Path
 
 import pytest
 import torch
-from agents import Agent, two
+from agents import Agent, start_two
 from hosts import TwoHosts, available
 from runs import TINY, Freeze, alive, children, distance, summary, wait_until, weights
 
-from leyden.trainer import checkpoint
-from leyden.trainer.cli import main
-from leyden.trainer.launch import start
-from leyden.trainer.launch.line import Line
-from leyden.trainer.launch.store import listening_socket
+from leyden.trainer.cli.main import main
+from leyden.trainer.entrypoints.start import start
+from leyden.trainer.runs import checkpoints
+from leyden.trainer.runs.secret import shared_secret
 
 TWO_NODES = [*TINY, "strategy=ddp", "topology.launcher=node", "topology.nodes=2"]
 LONG = [*TWO_NODES, "trainer.max_epochs=5000", "callbacks.checkpoint.every_n_steps=20"]
 
 
 def training(run_dir: Path, first: Agent, second: Agent, beyond: int = -1) -> list[int]:
-    """Waits for a checkpoint beyond a step. Returns the worker of each node."""
+    """Wait for a checkpoint beyond a step. Returns the worker of each node."""
     wait_until(lambda: newest_step(run_dir) > beyond, seconds=120)
     workers = [*children(first.process.pid), *children(second.process.pid)]
     assert len(workers) == 2
@@ -32,14 +31,14 @@ def training(run_dir: Path, first: Agent, second: Agent, beyond: int = -1) -> li
 
 
 def newest_step(run_dir: Path) -> int:
-    return max((checkpoint.step_of(path) for path in checkpoint.saved(run_dir)), default=-1)
+    return max((checkpoints.step_of(path) for path in checkpoints.saved(run_dir)), default=-1)
 
 
 @pytest.mark.slow
 def test_two_nodes_equal_one_worker(freeze: Freeze, agents: list[Agent]) -> None:
     options = ["trainer.precision=64-true", "trainer.max_steps=5"]
     one, both = freeze("one", *TINY, *options), freeze("both", *TWO_NODES, *options)
-    first, second = two(agents, both, judged=True)
+    first, second = start_two(agents, both, validated=True)
     assert start(one) == 0
     assert (first.code(), second.code()) == (0, 0), first.output + second.output
     assert summary(both)["world_size"] == 2
@@ -49,7 +48,7 @@ def test_two_nodes_equal_one_worker(freeze: Freeze, agents: list[Agent]) -> None
 @pytest.mark.slow
 def test_sigterm_to_one_agent_saves_on_all(freeze: Freeze, agents: list[Agent]) -> None:
     run_dir = freeze("run", *LONG)
-    first, second = two(agents, run_dir)
+    first, second = start_two(agents, run_dir)
     workers = training(run_dir, first, second)
     second.process.send_signal(signal.SIGTERM)
     assert (first.code(), second.code()) == (75, 75), first.output + second.output
@@ -59,11 +58,9 @@ def test_sigterm_to_one_agent_saves_on_all(freeze: Freeze, agents: list[Agent]) 
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_named_and_all_start_again_a_killed_agent_is_gone(
-    freeze: Freeze, agents: list[Agent]
-) -> None:
+def test_a_killed_worker_is_named_and_all_restart_a_killed_agent_is_lost(freeze: Freeze, agents: list[Agent]) -> None:
     run_dir = freeze("run", *LONG, "topology.max_restarts=1")
-    first, second = two(agents, run_dir)
+    first, second = start_two(agents, run_dir)
     workers = training(run_dir, first, second)
     os.kill(workers[1], signal.SIGKILL)
     wait_until(lambda: not [pid for pid in workers if alive(pid)], seconds=10)
@@ -72,23 +69,22 @@ def test_a_killed_worker_is_named_and_all_start_again_a_killed_agent_is_gone(
         assert "rank 1 failed: killed by SIGKILL; restart 1 of 1 from step=" in agent.output
     second.process.kill()
     assert first.code(10) == 1
-    assert_gone(1, first, run_dir)
+    assert_lost(1, first, run_dir)
     wait_until(lambda: not [pid for pid in workers if alive(pid)], seconds=10)
 
 
 @pytest.mark.slow
-def test_whoever_is_killed_at_whatever_time_the_run_ends_is_named_and_loses_nothing(
-    freeze: Freeze, agents: list[Agent]
-) -> None:
-    """Again and again the same run; at last it is as one that nobody disturbed."""
-    rng, kills = random.Random(0), int(os.environ.get("LEYDEN_KILLS", "2"))
+@pytest.mark.campaign
+def test_a_kill_at_a_random_time_is_named_and_loses_nothing(freeze: Freeze, agents: list[Agent]) -> None:
+    """The same run again and again; in the end it equals an uninterrupted one."""
+    rng, kills = random.Random(0), int(os.environ.get("LEYDEN_KILLS", "10"))
     run_dir = freeze("run", *LONG, "schedule=constant")
-    for turn in range(kills):
-        first, second = two(agents, run_dir)
+    for kill in range(kills):
+        first, second = start_two(agents, run_dir)
         wait_until(lambda: len(_workers(first)) == len(_workers(second)) == 1)  # noqa: B023
         workers = [*_workers(first), *_workers(second)]
         time.sleep(rng.uniform(0, 10))
-        victim = (turn + 1) % 4
+        victim = (kill + 1) % 4
         if victim < 2:
             os.kill(workers[victim], signal.SIGKILL)
             assert [first.code(10), second.code(10)] == [1, 1], first.output
@@ -98,15 +94,15 @@ def test_whoever_is_killed_at_whatever_time_the_run_ends_is_named_and_loses_noth
             dead, other = (first, second) if victim == 2 else (second, first)
             dead.process.kill()
             assert other.code(10) == 1
-            assert_gone(victim - 2, other, run_dir)
+            assert_lost(victim - 2, other, run_dir)
         wait_until(lambda: not [pid for pid in workers if alive(pid)], seconds=10)  # noqa: B023
     steps = f"trainer.max_steps={newest_step(run_dir) + 7}"
     (run_dir / "resume.yaml").write_text(f"- changed: {{{steps.replace('=', ': ')}}}\n")
-    unbroken = freeze("unbroken", *LONG, "schedule=constant", steps)
-    for folder in (run_dir, unbroken):
-        first, second = two(agents, folder)
+    uninterrupted = freeze("uninterrupted", *LONG, "schedule=constant", steps)
+    for folder in (run_dir, uninterrupted):
+        first, second = start_two(agents, folder)
         assert [first.code(120 + 20 * kills), second.code()] == [0, 0], first.output
-    mine, whole = weights(run_dir), weights(unbroken)
+    mine, whole = weights(run_dir), weights(uninterrupted)
     assert all(torch.equal(mine[name], whole[name]) for name in whole)
 
 
@@ -115,20 +111,25 @@ def _workers(agent: Agent) -> list[int]:
 
 
 @pytest.mark.slow
-def test_an_elastic_worker_of_another_node_dies_and_joins_again(freeze: Freeze, agents: list[Agent]) -> None:
-    elastic = ["strategy=asgd", "strategy.servers=1", "strategy.elastic=true", "topology.max_restarts=1"]
+def test_an_elastic_worker_of_another_node_is_restarted(freeze: Freeze, agents: list[Agent]) -> None:
+    elastic = [
+        "strategy=asgd",
+        "strategy.execution.servers=1",
+        "strategy.execution.elastic=true",
+        "topology.max_restarts=1",
+    ]
     options = [option for option in LONG if option != "strategy=ddp"]
-    run_dir = freeze("run", *options, *elastic, "schedule=constant", "strategy.record=true")
-    first, second = two(agents, run_dir)
+    run_dir = freeze("run", *options, *elastic, "schedule=constant", "strategy.execution.record=true")
+    first, second = start_two(agents, run_dir)
     wait_until(lambda: newest_step(run_dir) > 0, seconds=120)
     (worker,) = _workers(second)
-    beside = _workers(first)
-    assert len(beside) == 2, "a worker and the server"
+    others = _workers(first)
+    assert len(others) == 2, "a worker and the server"
     os.kill(worker, signal.SIGKILL)
     wait_until(lambda: "restart 1 of 1" in second.output)
     trained = _tickets(run_dir, 1)
     wait_until(lambda: _tickets(run_dir, 1) > trained)
-    assert _workers(first) == beside, "nobody else begins again"
+    assert _workers(first) == others, "only the killed worker is restarted"
     second.process.send_signal(signal.SIGTERM)
     assert (first.code(), second.code()) == (75, 75), first.output + second.output
     assert "worker 1 failed: killed by SIGKILL; restart 1 of 1" in second.output
@@ -143,7 +144,7 @@ def _tickets(run_dir: Path, worker: int) -> int:
 def test_a_worker_that_hangs_is_named_on_all_nodes(freeze: Freeze, agents: list[Agent]) -> None:
     stuck = ["dataset._target_=hang_examples.Stuck", f"python_path=[{Path(__file__).parent}]", "+dataset.rank=1"]
     run_dir = freeze("run", *LONG, *stuck, "+dataset.after=800", "trainer.hang_timeout=5")
-    first, second = two(agents, run_dir)
+    first, second = start_two(agents, run_dir)
     workers = training(run_dir, first, second)
     assert (first.code(), second.code()) == (1, 1), first.output + second.output
     for agent in (first, second):
@@ -154,14 +155,18 @@ def test_a_worker_that_hangs_is_named_on_all_nodes(freeze: Freeze, agents: list[
     assert not [pid for pid in workers if alive(pid)]
 
 
-def assert_gone(node: int, other: Agent, run_dir: Path) -> None:
-    said = f"node {node} ({os.uname().nodename}) is gone"
-    assert said in other.output
-    assert summary(run_dir)["error"] == said
+def assert_lost(node: int, other: Agent, run_dir: Path) -> None:
+    message = f"node {node} ({os.uname().nodename}) is lost"
+    assert message in other.output
+    assert summary(run_dir)["error"] == message
 
 
+@pytest.mark.slow
 def test_different_runs_are_refused_on_all_nodes(freeze: Freeze, agents: list[Agent]) -> None:
-    first, second = two(agents, freeze("run", *LONG), other=freeze("other", *LONG, "seed=1"))
+    run_dir, other = freeze("run", *LONG), freeze("other", *LONG, "seed=1")
+    shared_secret(run_dir)
+    shutil.copy(run_dir / "secret", other)  # a folder that was copied from node to node
+    first, second = start_two(agents, run_dir, other)
     assert (first.code(), second.code()) == (3, 3)
     for agent in (first, second):
         assert "the nodes were given different runs" in agent.output
@@ -169,26 +174,20 @@ def test_different_runs_are_refused_on_all_nodes(freeze: Freeze, agents: list[Ag
     assert not (first.output + second.output).count("Traceback")
 
 
-def test_nobody_comes(freeze: Freeze, agents: list[Agent]) -> None:
+@pytest.mark.slow
+def test_a_rendezvous_that_times_out(freeze: Freeze, agents: list[Agent]) -> None:
     run_dir = freeze("run", *LONG)
     # an address that no host here has: documentation's own
-    agents += [Agent(run_dir, "127.0.0.1:0", wait_s=1), Agent(run_dir, "192.0.2.1:29400", wait_s=1)]
+    agents += [Agent(run_dir, "127.0.0.1:0", timeout_s=1), Agent(run_dir, "192.0.2.1:29400", timeout_s=1)]
     assert [agent.code() for agent in agents] == [1, 1]
-    assert "1 of 2 nodes came to 127.0.0.1:" in agents[0].output
-    assert "nobody answers at 192.0.2.1:29400" in agents[1].output
+    assert "1 of 2 nodes joined at 127.0.0.1:" in agents[0].output
+    assert "no answer from 192.0.2.1:29400" in agents[1].output
 
 
 @pytest.mark.parametrize("given", [[], ["--rendezvous", "nowhere"], ["--rendezvous", "no.such.host.invalid:29400"]])
 def test_a_bad_rendezvous_is_one_message(freeze: Freeze, capsys: pytest.CaptureFixture[str], given: list[str]) -> None:
     assert main(["node", *given, str(freeze("run", *TWO_NODES))]) == 2
     assert "--rendezvous" in capsys.readouterr().err
-
-
-def test_a_stranger_at_the_rendezvous_changes_nothing() -> None:
-    with listening_socket("127.0.0.1") as listening, socket.create_connection(listening.getsockname()) as stranger:
-        line = Line(listening.accept()[0])
-        stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        wait_until(lambda: line.hear() == [] and line.closed)
 
 
 @pytest.mark.slow

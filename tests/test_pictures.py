@@ -12,10 +12,10 @@ from pool import Pool
 from runs import TINY, Freeze
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from leyden.trainer.callbacks import confusion_matrix
-from leyden.trainer.callbacks.confusion_matrix import picture
-from leyden.trainer.callbacks.train_images import grid
-from leyden.trainer.launch import start
+from leyden.trainer.components.callbacks import confusion_matrix
+from leyden.trainer.components.callbacks.confusion_matrix import picture
+from leyden.trainer.components.callbacks.train_images import grid
+from leyden.trainer.entrypoints.start import start
 
 QUICK = [*TINY, "augment=none", "trainer.max_epochs=1", "trainer.enable_progress_bar=false"]
 
@@ -46,8 +46,8 @@ def test_first_training_images(freeze: Freeze) -> None:
 
 def _training_batches(run_dir: Path) -> list[np.ndarray]:
     """Of the run's first batch, uint8 (samples, height, width), read as a training would read it."""
-    from leyden.trainer.config import load
-    from leyden.trainer.data import ImageData
+    from leyden.trainer.config.schema import load
+    from leyden.trainer.data.datamodule import ImageData
 
     data = ImageData(load(run_dir), (0, 1))
     part = next(iter(data.train_parts(0)))

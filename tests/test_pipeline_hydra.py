@@ -16,7 +16,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import OmegaConf
 from runs import summary
 
-from leyden.trainer import cli
+from leyden.trainer.cli.main import main
 
 HERE = Path(__file__).parent
 STUDY = f"""
@@ -34,7 +34,7 @@ dataset: {{image_size: 8}}
 model: {{hidden: [8]}}
 trainer: {{max_epochs: 1, enable_progress_bar: false}}
 callbacks:
-  hears: {{_target_: pipeline_examples.Hears}}
+  hears: {{_target_: pipeline_examples.RecordsEnvironment}}
 python_path: [{HERE}]
 hydra:
   sweep:
@@ -45,7 +45,7 @@ hydra:
     env_set: {{LEYDEN_WORD: spoken}}
     config: {{override_dirname: {{kv_sep: _, item_sep: +, exclude_keys: [optimizer.weight_decay]}}}}
   callbacks:
-    tells: {{_target_: pipeline_examples.Tells, file: told.txt}}
+    records: {{_target_: pipeline_examples.RecordsCalls, file: calls.txt}}
     pickles: {{_target_: hydra.experimental.callbacks.PickleJobInfoCallback}}
 """
 OPTIMIZERS = {"sgd": "torch.optim.SGD", "adamw": "torch.optim.AdamW", "adagrad": "torch.optim.Adagrad"}
@@ -80,10 +80,10 @@ def hydra_of(trial: Path) -> dict[str, Any]:
 def test_six_jobs_in_two_batches(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Over a mandatory choice that the config leaves open, with a key that only the choices have."""
     swept = ["optimizer=sgd,adamw,adagrad", "seed=1,2", "optimizer.weight_decay=0.25"]
-    assert cli.main(study(*swept, "hydra.sweeper.max_batch_size=4")) == 0
-    said = capfd.readouterr()
-    assert said.out.count(" is done (") == 6
-    assert all(line.isprintable() for line in (said.out + said.err).split("\n")), "this is no terminal"
+    assert main(study(*swept, "hydra.sweeper.max_batch_size=4")) == 0
+    output = capfd.readouterr()
+    assert output.out.count(" is done (") == 6
+    assert all(line.isprintable() for line in (output.out + output.err).split("\n")), "this is no terminal"
 
     sweep = here / "from_config"
     assert OmegaConf.load(sweep / "multirun.yaml").hydra.overrides.task == swept
@@ -109,12 +109,12 @@ def test_six_jobs_in_two_batches(here: Path, capfd: pytest.CaptureFixture[str]) 
         config = yaml.safe_load((trial / "config.yaml").read_text())
         assert (config["seed"], config["optimizer"]["weight_decay"]) == (seed, 0.25)
         assert config["tags"] == ["it!", f"job {number}", str(here), str(trial)]
-        assert (trial / "heard").read_text() == "spoken"
-    told = ["multirun starts"]
+        assert (trial / "environment").read_text() == "spoken"
+    calls = ["multirun starts"]
     for batch in (range(4), range(4, 6)):
-        told += [f"{number} starts, spoken, done: False" for number in batch]
-        told += [f"{number} ends, spoken, done: True" for number in batch]
-    assert (here / "told.txt").read_text().splitlines() == [*told, "multirun ends"]
+        calls += [f"{number} starts, spoken, done: False" for number in batch]
+        calls += [f"{number} ends, spoken, done: True" for number in batch]
+    assert (here / "calls.txt").read_text().splitlines() == [*calls, "multirun ends"]
 
 
 @pytest.mark.slow
@@ -124,7 +124,7 @@ def test_one_job_where_the_command_line_says(here: Path, capsys: pytest.CaptureF
     own = ["hydra.sweep.dir=cli", "hydra.sweep.subdir='job_${hydra.job.num}/${hydra.job.override_dirname}'"]
     separators = ["kv_sep='='", "item_sep=','", "exclude_keys=[]"]
     named = ["hydra.job.name=overridden", *(f"hydra.job.config.override_dirname.{each}" for each in separators)]
-    assert cli.main(study("optimizer=sgd", "optimizer.weight_decay=0", *own, *named)) == 0
+    assert main(study("optimizer=sgd", "optimizer.weight_decay=0", *own, *named)) == 0
     trial = here / "cli" / "job_0" / "optimizer.weight_decay=0,optimizer=sgd"
     assert summary(trial)["status"] == "done"
     assert hydra_of(trial)["job"]["name"] == "overridden"
@@ -136,12 +136,12 @@ def test_one_job_where_the_command_line_says(here: Path, capsys: pytest.CaptureF
         "pipeline-2",
     ]
     capsys.readouterr()
-    assert cli.main(["resume", "cli"]) == 0
+    assert main(["resume", "cli"]) == 0
     assert "1 of 1 trials are done" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "output"),
     [
         ("seed=1,2", "optimizer must be chosen; it can be adagrad, adamw, sgd"),
         ("optimizer=sgd,adamw optimizer.momentum=0.9", "optimizer.momentum = 0.9"),
@@ -154,8 +154,8 @@ def test_one_job_where_the_command_line_says(here: Path, capsys: pytest.CaptureF
     ],
 )
 def test_nothing_is_made_where_one_job_is_wrong(
-    words: str, said: str, here: Path, capsys: pytest.CaptureFixture[str]
+    words: str, output: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(study(*words.split())) == 2
-    assert said in " ".join(capsys.readouterr().err.split())
-    assert [path.name for path in here.iterdir() if path.name != "told.txt"] == ["configs"]
+    assert main(study(*words.split())) == 2
+    assert output in " ".join(capsys.readouterr().err.split())
+    assert [path.name for path in here.iterdir() if path.name != "calls.txt"] == ["configs"]

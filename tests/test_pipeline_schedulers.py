@@ -1,4 +1,4 @@
-"""Which model a worker of a pipeline takes: in virtual time, on random models and workers."""
+"""Schedulers of model hopping, in virtual time, on random models and workers."""
 
 import random
 import time
@@ -8,93 +8,94 @@ from statistics import mean, median
 import pytest
 from pipeline_optimum import optimum
 from pipeline_simulation import (
-    Made,
+    SimulatedSubEpoch,
     Simulation,
     first_in_first_out,
     least,
     makespan,
     measured,
     no_overlap,
-    plain_board,
+    plain_progress,
     unequal,
 )
 
-from leyden.trainer.pipeline.board import Board, Visit
-from leyden.trainer.pipeline.estimates import Estimates
-from leyden.trainer.pipeline.schedulers import SCHEDULERS, Greedy, Ring, Systolic
+from leyden.trainer.hopping.progress import HoppingProgress, SubEpoch
+from leyden.trainer.hopping.schedulers.estimates import Estimates
+from leyden.trainer.hopping.schedulers.greedy import Greedy
+from leyden.trainer.hopping.schedulers.simple import SCHEDULERS, Ring, Systolic
 
 every_scheduler = pytest.mark.parametrize("name", SCHEDULERS)
 
 
-def some_board(chance: random.Random, models: int, workers: int) -> Board:
+def random_progress(rng: random.Random, models: int, workers: int) -> HoppingProgress:
     """Up to two more partitions than workers, up to three epochs; now and then a model that was resumed."""
-    homes = [*range(workers), *(chance.randrange(workers) for _ in range(chance.randrange(3)))]
-    chance.shuffle(homes)
-    board = Board({3 * number: chance.randint(1, 3) for number in range(models)}, homes)
-    for at in board.models.values():
-        if chance.random() < 0.2:
-            at.endings = [chance.randrange(len(homes))] * 3
-        if chance.random() < 0.3:
-            at.order = chance.sample(range(len(homes)), chance.randrange(len(homes)))
-            at.bound_to = chance.choice([p for p in range(len(homes)) if p not in at.order])
-    return board
+    homes = [*range(workers), *(rng.randrange(workers) for _ in range(rng.randrange(3)))]
+    rng.shuffle(homes)
+    progress = HoppingProgress({3 * number: rng.randint(1, 3) for number in range(models)}, homes)
+    for at in progress.models.values():
+        if rng.random() < 0.2:
+            at.last_partitions = [rng.randrange(len(homes))] * 3
+        if rng.random() < 0.3:
+            at.order = rng.sample(range(len(homes)), rng.randrange(len(homes)))
+            at.bound_to = rng.choice([p for p in range(len(homes)) if p not in at.order])
+    return progress
 
 
-def check(board: Board, start: Board, made: list[Made]) -> None:
-    """Every visit that was to be made was made once, in its epoch, at its worker, and nothing was in two places."""
-    for worker in set(board.homes):
-        assert no_overlap([each for each in made if each.worker == worker])
-    assert all(each.worker == board.homes[each.visit.partition] for each in made)
+def check(progress: HoppingProgress, start: HoppingProgress, executed: list[SimulatedSubEpoch]) -> None:
+    """Every sub-epoch was executed once, in its epoch, on its worker, and nothing was in two places."""
+    for worker in set(progress.homes):
+        assert no_overlap([each for each in executed if each.worker == worker])
+    assert all(each.worker == progress.homes[each.sub_epoch.partition] for each in executed)
     for number, at in start.models.items():
-        mine = sorted((each for each in made if each.visit.model == number), key=lambda each: each.start)
+        mine = sorted((each for each in executed if each.sub_epoch.model == number), key=lambda each: each.start)
         assert no_overlap(mine)
-        kept = [each.visit for each in mine if not each.given_up]
-        assert [visit.epoch for visit in kept] == sorted(visit.epoch for visit in kept)
+        kept = [each.sub_epoch for each in mine if not each.cancelled]
+        assert [sub_epoch.epoch for sub_epoch in kept] == sorted(sub_epoch.epoch for sub_epoch in kept)
         assert len(set(kept)) == len(kept)
         if at.bound_to is not None and kept:
             assert kept[0].partition == at.bound_to
-        if not board.models[number].withdrawn:
+        if not progress.models[number].withdrawn:
             before = {(0, partition) for partition in at.order}
-            due = {(epoch, p) for epoch in range(at.epochs) for p in range(len(board.homes))} - before
-            assert {(visit.epoch, visit.partition) for visit in kept} == due
+            due = {(epoch, p) for epoch in range(at.epochs) for p in range(len(progress.homes))} - before
+            assert {(sub_epoch.epoch, sub_epoch.partition) for sub_epoch in kept} == due
 
 
 @every_scheduler
-def test_every_visit_is_made_once_whatever_happens(name: str):
-    chance = random.Random(1)
+def test_every_sub_epoch_is_executed_once_despite_cancellations(name: str):
+    rng = random.Random(1)
     for _ in range(60):
-        models, workers = chance.randint(1, 7), chance.randint(1, 4)
-        board = some_board(chance, models, workers)
-        start = board.copy()
+        models, workers = rng.randint(1, 7), rng.randint(1, 4)
+        progress = random_progress(rng, models, workers)
+        start = progress.copy()
         simulation = Simulation(
             SCHEDULERS[name](),
-            unequal(chance, 3 * models, workers),
-            board,
-            early=chance.choice([0.0, 0.2]),
-            mishap=lambda visit: chance.choices([None, "give up", "withdraw"], [20, 2, 1])[0],
+            unequal(rng, 3 * models, workers),
+            progress,
+            early=rng.choice([0.0, 0.2]),
+            mishap=lambda sub_epoch: rng.choices([None, "cancel", "withdraw"], [20, 2, 1])[0],
         )
         simulation.run()
-        check(board, start, simulation.made)
+        check(progress, start, simulation.completed)
 
 
-def orders(made: list[Made]) -> dict[tuple[int, int], list[int]]:
-    """Partitions of each model in each epoch, in the order of the visits."""
+def orders(executed: list[SimulatedSubEpoch]) -> dict[tuple[int, int], list[int]]:
+    """Partitions of each model in each epoch, in order of execution."""
     result: dict[tuple[int, int], list[int]] = {}
-    for each in sorted(made, key=lambda each: each.start):
-        result.setdefault((each.visit.model, each.visit.epoch), []).append(each.visit.partition)
+    for each in sorted(executed, key=lambda each: each.start):
+        result.setdefault((each.sub_epoch.model, each.sub_epoch.epoch), []).append(each.sub_epoch.partition)
     return result
 
 
 def test_a_ring_is_a_latin_square_and_the_same_whatever_the_times():
-    even = Simulation(Ring(), [[1.0] * 4] * 4, plain_board(4, 4, 3))
+    even = Simulation(Ring(), [[1.0] * 4] * 4, plain_progress(4, 4, 3))
     assert even.run() == 12
     for slot in range(12):
-        now = [each for each in even.made if each.start == slot]
-        assert {each.visit.model for each in now} == {each.worker for each in now} == set(range(4))
-    uneven = Simulation(Ring(), unequal(random.Random(2), 4, 4), plain_board(4, 4, 3))
+        now = [each for each in even.completed if each.start == slot]
+        assert {each.sub_epoch.model for each in now} == {each.worker for each in now} == set(range(4))
+    uneven = Simulation(Ring(), unequal(random.Random(2), 4, 4), plain_progress(4, 4, 3))
     uneven.run()
-    assert orders(uneven.made) == orders(even.made)
-    assert orders(even.made)[2, 1] == [3, 0, 1, 2]
+    assert orders(uneven.completed) == orders(even.completed)
+    assert orders(even.completed)[2, 1] == [3, 0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -106,52 +107,52 @@ def test_slots_of_a_systolic_pipeline(models: int, partitions: int, epochs: int,
 
 @pytest.mark.parametrize("name", ["ring", "greedy"])
 def test_no_partition_is_always_the_last(name: str):
-    chance = random.Random(3)
+    rng = random.Random(3)
     for case in range(30):
-        models, workers, epochs = chance.randint(1, 6), chance.randint(2, 4), 5
-        times = unequal(chance, models, workers) if case % 2 else [[1.0] * workers] * models
-        simulation = Simulation(SCHEDULERS[name](), times, plain_board(models, workers, epochs))
+        models, workers, epochs = rng.randint(1, 6), rng.randint(2, 4), 5
+        times = unequal(rng, models, workers) if case % 2 else [[1.0] * workers] * models
+        simulation = Simulation(SCHEDULERS[name](), times, plain_progress(models, workers, epochs))
         simulation.run()
-        assert all(len(set(at.endings)) > 1 for at in simulation.board.models.values())
+        assert all(len(set(at.last_partitions)) > 1 for at in simulation.progress.models.values())
 
 
 def test_a_model_alone_begins_one_partition_further_each_epoch():
-    simulation = Simulation(Greedy(), [[1.0] * 3], plain_board(1, 3, 3))
+    simulation = Simulation(Greedy(), [[1.0] * 3], plain_progress(1, 3, 3))
     simulation.run()
-    assert orders(simulation.made) == {(0, 0): [0, 1, 2], (0, 1): [1, 2, 0], (0, 2): [2, 0, 1]}
+    assert orders(simulation.completed) == {(0, 0): [0, 1, 2], (0, 1): [1, 2, 0], (0, 2): [2, 0, 1]}
 
 
 def test_a_model_that_stands_in_the_middle_of_a_partition_goes_there_first():
     for scheduler in (Ring(), Systolic(), Greedy()):
-        board = plain_board(1, 3, 2)
-        board.models[0].order, board.models[0].bound_to = [1], 2
-        simulation = Simulation(scheduler, [[1.0] * 3], board)
+        progress = plain_progress(1, 3, 2)
+        progress.models[0].order, progress.models[0].bound_to = [1], 2
+        simulation = Simulation(scheduler, [[1.0] * 3], progress)
         simulation.run()
-        assert orders(simulation.made)[0, 0] == [2, 0]
+        assert orders(simulation.completed)[0, 0] == [2, 0]
 
 
 @every_scheduler
 def test_a_model_that_is_held_is_not_trained(name: str):
-    board = plain_board(2, 2, 1)
-    board.models[0].held = True
+    progress = plain_progress(2, 2, 1)
+    progress.models[0].held = True
     scheduler, ended = SCHEDULERS[name](), []
-    while any(board.open(number) for number in (0, 1)):
-        visits = [scheduler.next(worker, board, Estimates(), [0.0, 0.0]) for worker in (0, 1)]
-        visit = next(visit for visit in visits if visit is not None)
-        board.begin(visit)
-        ended.append(board.end(visit))
-        board.models[0].held = len(ended) < 2
-        assert len(ended) > 2 or visit.model == 1
+    while any(progress.open_partitions(number) for number in (0, 1)):
+        sub_epochs = [scheduler.next(worker, progress, Estimates(), [0.0, 0.0]) for worker in (0, 1)]
+        sub_epoch = next(sub_epoch for sub_epoch in sub_epochs if sub_epoch is not None)
+        progress.begin(sub_epoch)
+        ended.append(progress.end(sub_epoch))
+        progress.models[0].held = len(ended) < 2
+        assert len(ended) > 2 or sub_epoch.model == 1
     assert ended == [False, True, False, True]
-    assert board.over
+    assert progress.finished
 
 
 def test_greedy_is_a_quarter_shorter_than_first_in_first_out_in_one_epoch():
     """Filling and draining are then much of it. Over more epochs less is to be gained: see the next test."""
-    chance = random.Random(4)
+    rng = random.Random(4)
     shorter, of_fairer = [], []
-    for _ in range(1000):
-        times = unequal(chance, chance.randint(4, 6), 4)
+    for _ in range(250):
+        times = unequal(rng, rng.randint(4, 6), 4)
         seconds = makespan(Greedy(), times, 1)
         shorter.append(1 - seconds / first_in_first_out(times, 1))
         of_fairer.append(1 - seconds / first_in_first_out(times, 1, rotated=True))
@@ -162,10 +163,10 @@ def test_greedy_is_a_quarter_shorter_than_first_in_first_out_in_one_epoch():
 
 def test_greedy_is_shorter_than_first_in_first_out_over_several_epochs():
     """It is at the least possible there, so this is what first in, first out wastes."""
-    chance = random.Random(4)
+    rng = random.Random(4)
     shorter, of_fairer, above = [], [], []
     for _ in range(30):
-        times = unequal(chance, chance.randint(4, 8), 4)
+        times = unequal(rng, rng.randint(4, 8), 4)
         seconds = makespan(Greedy(), times, 3)
         shorter.append(1 - seconds / first_in_first_out(times, 3))
         of_fairer.append(1 - seconds / first_in_first_out(times, 3, rotated=True))
@@ -175,9 +176,9 @@ def test_greedy_is_shorter_than_first_in_first_out_over_several_epochs():
     assert mean(above) < 0.015
 
 
-def small(chance: random.Random) -> tuple[int, int, int]:
+def small(rng: random.Random) -> tuple[int, int, int]:
     """Models, workers and epochs of a pipeline whose best schedule can be found."""
-    return chance.choice(
+    return rng.choice(
         [
             (8, 2, 1),
             (8, 2, 2),
@@ -196,11 +197,11 @@ def small(chance: random.Random) -> tuple[int, int, int]:
 
 def test_greedy_is_near_the_best_possible():
     """Within three in a hundred where the times are known; where each is new in the first epoch, in the mean."""
-    chance = random.Random(5)
+    rng = random.Random(5)
     known, unknown, unproven = [], [], 0
     for _ in range(150):
-        models, workers, epochs = small(chance)
-        times = unequal(chance, models, workers)
+        models, workers, epochs = small(rng)
+        times = unequal(rng, models, workers)
         seconds = makespan(Greedy(), times, epochs, measured(times))
         best, proven = optimum(times, epochs, seconds, 3000)
         known.append(seconds / best)
@@ -225,13 +226,13 @@ def test_a_decision_costs_little(models: int, workers: int, milliseconds: float)
     costs = []
 
     class Watched(Greedy):
-        def next(self, worker, board, estimates, free_in):
+        def next(self, worker, progress, estimates, free_in):
             before = time.thread_time()
-            visit = super().next(worker, board, estimates, free_in)
-            if visit is not None:
+            sub_epoch = super().next(worker, progress, estimates, free_in)
+            if sub_epoch is not None:
                 costs.append(1e3 * (time.thread_time() - before))
             assert len(costs) < 150, "enough"
-            return visit
+            return sub_epoch
 
     with pytest.raises(AssertionError, match="enough"):
         makespan(Watched(), unequal(random.Random(6), models, workers), 20)
@@ -243,35 +244,35 @@ def test_estimates_learn_sizes_and_slownesses():
     estimates = Estimates(first=7.0)
     assert estimates.seconds(0, 0) == 7
     for model, worker in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1)]:
-        estimates.note(model, worker, sizes[model] * slownesses[worker])
+        estimates.record(model, worker, sizes[model] * slownesses[worker])
     for model in range(3):
         assert [estimates.seconds(model, worker) for worker in range(3)] == pytest.approx(
             [sizes[model] * slowness for slowness in slownesses]
         )
     assert estimates.seconds(3, 1) == pytest.approx(median(sizes[:3]) * 2)
-    estimates.note(3, 1, 9.0)
-    estimates.note(3, 1, 10.0)
+    estimates.record(3, 1, 9.0)
+    estimates.record(3, 1, 10.0)
     assert estimates.seconds(3, 1) == 10
     assert estimates.seconds(3, 2) == pytest.approx(20)
 
 
-def test_what_a_board_knows():
-    board = Board({4: 2, 5: 1}, [0, 1, 1])
-    assert board.here(1) == [Visit(4, 0, 1), Visit(4, 0, 2), Visit(5, 0, 1), Visit(5, 0, 2)]
-    board.models[5].bound_to = 2
-    assert board.open(5) == [2]
-    begun = Visit(5, 0, 2)
-    board.begin(begun)
-    assert (board.open(5), board.models[5].bound_to, board.under_way) == ([], None, {5: begun})
-    other = board.copy()
-    board.give_up(begun)
-    assert board.open(5) == [2], "it still stands in the middle"
+def test_progress():
+    progress = HoppingProgress({4: 2, 5: 1}, [0, 1, 1])
+    assert progress.candidates(1) == [SubEpoch(4, 0, 1), SubEpoch(4, 0, 2), SubEpoch(5, 0, 1), SubEpoch(5, 0, 2)]
+    progress.models[5].bound_to = 2
+    assert progress.open_partitions(5) == [2]
+    begun = SubEpoch(5, 0, 2)
+    progress.begin(begun)
+    assert (progress.open_partitions(5), progress.models[5].bound_to, progress.running) == ([], None, {5: begun})
+    other = progress.copy()
+    progress.cancel(begun)
+    assert progress.open_partitions(5) == [2], "it still stands in the middle"
     assert not other.end(begun)
-    assert other.open(5) == [0, 1]
-    other.begin(Visit(5, 0, 0))
-    assert other.end(Visit(5, 0, 0), epoch_over=True), "a trial may end its epoch early"
-    assert other.models[5].endings == [0]
-    assert not other.over
+    assert other.open_partitions(5) == [0, 1]
+    other.begin(SubEpoch(5, 0, 0))
+    assert other.end(SubEpoch(5, 0, 0), epoch_complete=True), "a trial may end its epoch early"
+    assert other.models[5].last_partitions == [0]
+    assert not other.finished
     other.withdraw(4)
-    assert other.over
-    assert Counter(board.open(4)) == Counter([0, 1, 2])
+    assert other.finished
+    assert Counter(progress.open_partitions(4)) == Counter([0, 1, 2])

@@ -1,4 +1,4 @@
-"""What a person sees of a pipeline on a terminal: a table below the lines of all processes; in the end, the lines."""
+"""Terminal of a hopping run: a table below the lines of all processes; in the end, the lines."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ from terminal import Terminal
 
 HERE = Path(__file__).parent
 TRIALS, EPOCHS = 7, 3
-VISITS = TRIALS * EPOCHS * 2
+SUB_EPOCHS = TRIALS * EPOCHS * 2
 HEADING = "trial  worker 0  worker 1  progress"
 
 
@@ -21,7 +21,7 @@ def test_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "hydra/launcher=pipeline", "topology=cpu", "topology.devices_per_node=2", "dataset.image_size=8", "model=mlp",
         "model.hidden=[8]", "augment=none", f"trainer.max_epochs={EPOCHS}", "hydra.sweep.dir=mine", "logger=none",
         "batch_size=4", "callbacks.checkpoint.every_n_epochs=1000",
-        "+callbacks.speaks._target_=pipeline_examples.Speaks", f"seed=range({TRIALS})",
+        "+callbacks.prints._target_=pipeline_examples.Prints", f"seed=range({TRIALS})",
     ]  # fmt: skip
     looks: set[tuple[str, ...]] = set()
     with Terminal([sys.executable, "-m", "leyden.trainer", "-m", *words], columns=80, rows=9) as terminal:
@@ -32,14 +32,14 @@ def test_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tables = [look[at:] for look in looks for at in range(len(look)) if look[at].startswith(HEADING)]
     rows = {row for table in tables for row in table[1:] if row}
     assert any(" of " in row and "█" in row and "░" in row and "●" in row for row in rows)
-    assert any(f"of {VISITS} visits, 0 of {TRIALS} trials are over" in row for row in rows)
+    assert any(f"of {SUB_EPOCHS} sub-epochs, 0 of {TRIALS} trials are finished" in row for row in rows)
     assert any("train/loss" in table[0] and "val/acc" in table[0] for table in tables)
 
     left = terminal.screen.text.splitlines()
     spoken = [f"word {seed} {epoch} [red]" for seed in range(TRIALS) for epoch in range(1, EPOCHS + 1)]
     assert sorted(line for line in left if "word" in line) == sorted(spoken)
-    assert not [line for line in left if "worker 0" in line or "●" in line or "half" in line or "visits, " in line]
+    assert not [line for line in left if "worker 0" in line or "●" in line or "half" in line or "sub-epochs, " in line]
     assert sum(line.startswith("trial ") and " is done (" in line for line in left) == TRIALS
-    summary = next(number for number, line in enumerate(left) if line.startswith(f"pipeline: {VISITS} vis"))
+    summary = next(number for number, line in enumerate(left) if line.startswith(f"pipeline: {SUB_EPOCHS} sub"))
     assert any("val/acc" in line and "status" in line for line in left[summary:])
     assert terminal.raw.count("\x1b[?25l") == terminal.raw.count("\x1b[?25h") == 1  # the cursor comes back

@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,11 @@ import torch.nn.functional as F
 from pool import Pool
 from runs import TINY, Freeze, Processes, distance, metrics, summary, weights
 
-from leyden.trainer import checkpoint
-from leyden.trainer.assemble import assemble
-from leyden.trainer.config import load
-from leyden.trainer.launch import start
-from leyden.trainer.signals import StopRequest
+from leyden.trainer.base.signals import StopRequest
+from leyden.trainer.config.schema import load
+from leyden.trainer.core.checkpoints import checkpoint_io
+from leyden.trainer.engine.build import assemble
+from leyden.trainer.entrypoints.start import start
 
 COMPUTES_IN = {
     "32-true": {"images": "float32", "weights": "float32", "hidden": "float32"},
@@ -32,7 +33,9 @@ STRATEGIES = {
     "butterfly": ["strategy=butterfly"],
     "hybrid": ["strategy=hybrid", "+model.parallel.sharded=[last]"],
     "fsdp": ["strategy=fsdp", "strategy.min_parameters=1"],
+    "hsdp": ["strategy=hsdp", "strategy.min_parameters=1", "topology.nodes=2"],
 }
+REDUCED = ("bf16-mixed", "bf16-true")
 
 
 def noting(tmp_path: Path, *more: str) -> list[str]:
@@ -69,17 +72,22 @@ def test_one_worker_computes_in_the_precision_it_is_told(freeze: Freeze, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", COMPUTES_IN)
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_two_workers_compute_in_the_precision_they_are_told(
+@pytest.mark.parametrize(
+    ("strategy", "precision"),
+    [
+        pytest.param(*case, marks=[] if case[0] == "ddp" or case[1] in REDUCED else pytest.mark.campaign)
+        for case in product(STRATEGIES, COMPUTES_IN)
+        if case != ("powersgd", "bf16-true")  # refused
+    ],
+)
+def test_workers_compute_in_the_precision_they_are_told(
     freeze: Freeze, pools: Callable[[int], Pool], tmp_path: Path, strategy: str, precision: str
 ) -> None:
-    if (strategy, precision) == ("powersgd", "bf16-true"):
-        pytest.skip("refused")
-    two = [*STRATEGIES[strategy], "topology.devices_per_node=2"]
-    run_dir = freeze("run", *noting(tmp_path, f"trainer.precision={precision}", *two))
-    pools(2).run(run_dir)
-    for rank in (0, 1):
+    options = ["topology.devices_per_node=2", *STRATEGIES[strategy]]
+    run_dir = freeze("run", *noting(tmp_path, f"trainer.precision={precision}", *options))
+    workers = load(run_dir).topology.workers
+    pools(workers).run(run_dir)
+    for rank in range(workers):
         check(notes(tmp_path, rank), precision)
 
 
@@ -157,4 +165,4 @@ def test_a_compiled_model_trains_the_same_weights_under_the_same_names(freeze: F
     assert code == 0, output
     assert summary(compiled)["steps"] == 3
     assert distance(weights(compiled), weights(plain)) < 1e-4
-    assert checkpoint.read(compiled / "checkpoints" / "last.ckpt")["model"].keys() == weights(plain).keys()
+    assert checkpoint_io.read(compiled / "checkpoints" / "last.ckpt")["model"].keys() == weights(plain).keys()

@@ -6,20 +6,20 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from agents import Agent, two
+from agents import Agent, start_two
 from machines import build, interface, port, topology_config
 from runs import TINY, Freeze, Processes, summary
 
-from leyden.trainer.config import Topology
-from leyden.trainer.discovery.adapters import ports
-from leyden.trainer.errors import Problem
-from leyden.trainer.log import log
-from leyden.trainer.preflight.devices import shared_devices
-from leyden.trainer.preflight.machines import _judged_apart, together
-from leyden.trainer.preflight.nccl_log import Network, network
-from leyden.trainer.preflight.network import adapter_problems, interface_problems
-from leyden.trainer.preflight.table import as_data
-from leyden.trainer.preflight.transport import transport_problem
+from leyden.trainer.base.errors import Problem
+from leyden.trainer.base.log import log
+from leyden.trainer.diagnostics.preflight.devices import shared_devices
+from leyden.trainer.diagnostics.preflight.machines import _folder_problems, merged_problems
+from leyden.trainer.diagnostics.preflight.nccl_log import Network, network
+from leyden.trainer.diagnostics.preflight.network import adapter_problems, interface_problems
+from leyden.trainer.diagnostics.preflight.store_gather import as_data
+from leyden.trainer.diagnostics.preflight.transport import transport_problem
+from leyden.trainer.hardware.discovery.network import ports
+from leyden.trainer.hardware.schema import Topology
 
 LOGS = Path(__file__).with_name("nccl_logs")
 LOCAL = [*TINY, "strategy=ddp", "topology.devices_per_node=2", "trainer.max_steps=2"]
@@ -102,7 +102,7 @@ def test_a_device_that_two_workers_share() -> None:
 def test_a_problem_of_several_nodes_is_told_once() -> None:
     problem = as_data(Problem("key", "it is down", remedy="mend it"))
     said = [{"node": f"node {n}", "problems": [problem] if n else []} for n in (0, 1, 2, 2)]
-    assert together(said) == [Problem("key", "node 1, node 2: it is down", remedy="mend it")]
+    assert merged_problems(said) == [Problem("key", "node 1, node 2: it is down", remedy="mend it")]
 
 
 def test_clocks_that_differ_are_told_and_break_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -112,7 +112,7 @@ def test_clocks_that_differ_are_told_and_break_nothing(caplog: pytest.LogCapture
     ]
     log.addHandler(caplog.handler)
     try:
-        assert _judged_apart(said) == []
+        assert _folder_problems(said) == []
     finally:
         log.removeHandler(caplog.handler)
     (told,) = {record.getMessage() for record in caplog.records}
@@ -136,7 +136,7 @@ def test_a_refused_run_leaves_nothing_and_exits_3(freeze: Freeze, processes: Pro
 @pytest.mark.skipif(os.path.isdir("/sys/class/infiniband"), reason="there are adapters here")
 def test_a_fabric_that_is_not_there_is_refused_on_all_nodes(freeze: Freeze, agents: list[Agent]) -> None:
     run_dir = freeze("run", *NODES, "topology.fabric.kind=infiniband")
-    first, second = two(agents, run_dir)
+    first, second = start_two(agents, run_dir)
     assert (first.code(), second.code()) == (3, 3), first.output + second.output
     for agent in (first, second):
         assert "topology.fabric.kind = infiniband" in agent.output

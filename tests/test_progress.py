@@ -8,14 +8,14 @@ import pytest
 from runs import TINY, Freeze
 from terminal import Terminal
 
-from leyden.trainer.callbacks import progress
-from leyden.trainer.launch import start
+from leyden.trainer.components.callbacks import progress
+from leyden.trainer.entrypoints.start import start
 
 BAR = r"epoch \d+ [━╸╺]+ +\d+/1080 \d:\d\d:\d\d [\d-]:[\d-]{2}:[\d-]{2}"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("columns", [80, 50])
+@pytest.mark.parametrize("columns", [pytest.param(80, marks=pytest.mark.campaign), 50])
 def test_bar_keeps_steps_and_times_where_room_is_scarce(columns: int, tmp_path: Path) -> None:
     words = ["model=mlp", "dataset.image_size=8", "trainer.max_epochs=60", "trainer.log_every_n_steps=5", "logger=none"]
     command = [sys.executable, "-m", "leyden.trainer", *words, f"hydra.run.dir={tmp_path}/run"]

@@ -10,8 +10,8 @@ import torch
 from lightning.pytorch import LightningDataModule, LightningModule
 from runs import metrics, weights
 
-from leyden.trainer import cli
-from leyden.trainer.lightning_packages import (
+from leyden.trainer.cli.main import main
+from leyden.trainer.config.lightning.base_classes import (
     is_data_module_class,
     is_lightning_module,
     is_module_class,
@@ -44,7 +44,7 @@ def test_module_and_data_module_of_pytorch_lightning_train_as_under_its_trainer(
     trainer.fit(own, datamodule=examples.Data())
     expected = list(examples.SEEN)
     examples.SEEN.clear()
-    assert cli.main([*WORDS, module("Module")]) == 0
+    assert main([*WORDS, module("Module")]) == 0
     assert expected == examples.SEEN
     assert all(torch.equal(value, own.state_dict()[name]) for name, value in weights(here / "run").items())
     found = metrics(here / "run")
@@ -55,7 +55,7 @@ def test_module_and_data_module_of_pytorch_lightning_train_as_under_its_trainer(
 
 def test_data_of_one_package_and_a_module_of_the_other(here: Path) -> None:
     words = [*WORDS, "task._target_=lightning_examples.Plain"]
-    assert cli.main(words) == 0
+    assert main(words) == 0
     assert "train_loss_epoch" in metrics(here / "run")
 
 
@@ -71,14 +71,14 @@ def test_data_of_one_package_and_a_module_of_the_other(here: Path) -> None:
 def test_what_the_loop_does_not_offer_is_refused_of_them_too(
     here: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main([*WORDS, *words]) == 2
+    assert main([*WORDS, *words]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert not list(here.iterdir())
 
 
 def test_loaders_inside_one(here: Path) -> None:
     words = [*(word for word in WORDS if "dataset" not in word), "dataset=null", module("LoadersInside")]
-    assert cli.main(words) == 0
+    assert main(words) == 0
     assert metrics(here / "run")["inner"] == 11.0
 
 

@@ -1,14 +1,23 @@
-"""Every command that the README shows works as it stands there, cut short."""
+"""Every command that the README and docs/ show works as it stands there, cut short."""
 
+import json
 import re
-import shlex
+import socket
 import subprocess
 import sys
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
+import figures
 import pytest
+from markdown_pages import BLOCKS, PAGES, ROOT, Block, Command
+from PIL import Image
+from pool import Pool
+from runs import Freeze
 
-ROOT = Path(__file__).parents[1]
+from leyden.trainer.config.compose import Composer
+
 CIFAR = ROOT.parent / "shared" / "data" / "cifar10.zip"
 SHORT = [
     "trainer.max_epochs=1",
@@ -18,73 +27,292 @@ SHORT = [
 ]
 """Appended to what trains."""
 
-README = (ROOT / "README.md").read_text()
-SECTIONS = ("## Use", "## Strategies", "### Many models at once")
-BLOCKS = [README.split(title)[1].split("```sh")[1].split("```")[0] for title in SECTIONS]
-LINES = [line for block in BLOCKS for line in block.splitlines() if line.startswith("leyden") and "SWEEP" not in line]
-COMMANDS = [line.split("#")[0].strip() for line in LINES]
+RECIPES = "docs/contributing.md"
+"""Its sections run from top to bottom, each in a folder of its own."""
+STRATEGIES = "docs/strategies.md"
+"""What needs nothing but workers trains in warm ones: starting them is tested elsewhere."""
+ONCE = {str(command): command for block in BLOCKS if block.page != RECIPES for command in block.commands}
+"""A command that several pages show is run once."""
+LEYDEN = [command for command in ONCE.values() if command.program == "leyden"]
+OTHERS = {str(c): c for block in BLOCKS for c in block.commands if c.program != "leyden"}.values()
 
 
-def leyden(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "leyden.trainer", *arguments]
+def verb(command: Command) -> str:
+    verbs = {"eval", "resume", "schema", "status", "stop", "node", "topology", "doctor", "help", "view"}
+    return next((word for word in command.arguments if word in verbs), "train")
+
+
+def config_dir(arguments: list[str]) -> str | None:
+    return arguments[arguments.index("--config-dir") + 1] if "--config-dir" in arguments else None
+
+
+def overrides(command: Command) -> list[str]:
+    return [word for word in command.arguments if "=" in word]
+
+
+def for_other_machines(command: Command) -> bool:
+    return bool({"topology=slurm", "topology=mine"} & set(command.arguments))
+
+
+def by_optuna(command: Command) -> bool:
+    return "hydra/sweeper=optuna" in command.arguments
+
+
+def needs_workers_alone(command: Command) -> bool:
+    text = str(command)
+    return (
+        command.page == STRATEGIES and "strategy=" in text and not re.search("form=server|strategy=asgd|simulate", text)
+    )
+
+
+def of_several_hosts(block: Block) -> bool:
+    return any(verb(command) == "node" for command in block.commands if command.program == "leyden")
+
+
+HOSTS = [block for block in BLOCKS if of_several_hosts(block)]
+IN_HOSTS = {str(command) for block in HOSTS for command in block.commands}
+VALIDATED = [c for c in LEYDEN if for_other_machines(c) or by_optuna(c) or verb(c) == "doctor"]
+"""Slurm's jobs, described machines, the doctor and Optuna's sweeps run in tests of their own."""
+IN_POOLS = [c for c in LEYDEN if needs_workers_alone(c)]
+STARTED = [c for c in LEYDEN if c not in (*VALIDATED, *IN_POOLS) and str(c) not in IN_HOSTS]
+
+
+def started(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "leyden", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
 
 
+def write_files(folder: Path, blocks: list[Block]) -> None:
+    """The files that pages show, at the paths that they name."""
+    for block in blocks:
+        if block.file is not None:
+            path = folder / block.file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text)
+
+
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a run called RUN, which can be resumed, and a user's own model, as the README has them."""
+def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the files that the pages show, and MYCONF/topology/mine.yaml."""
     folder = tmp_path_factory.mktemp("readme")
-    (folder / "MYCONF" / "model").mkdir(parents=True)
-    (folder / "MYCONF" / "model" / "mine.yaml").write_text("_target_: my_models.Mine\nwidth: 32\n")
-    (folder / "MYCONF" / "my_models.py").write_text(
-        "import math, torch\n"
-        "class Mine(torch.nn.Sequential):\n"
-        "    def __init__(self, classes, image_shape, width):\n"
-        "        super().__init__(torch.nn.Flatten(), torch.nn.Linear(math.prod(image_shape), width),\n"
-        "                         torch.nn.ReLU(), torch.nn.Linear(width, classes))\n"
-    )
-    done = leyden(["hydra.run.dir=RUN", "model=mlp", *SHORT], folder)
-    assert done.returncode == 0, done.stdout + done.stderr
-    summary = folder / "RUN" / "summary.json"
-    summary.write_text(summary.read_text().replace('"status": "done"', '"status": "preempted"'))
+    write_files(folder, [block for block in BLOCKS if block.page != RECIPES])
+    (folder / "MYCONF" / "topology").mkdir()
+    (folder / "MYCONF" / "topology" / "mine.yaml").write_text(started(["topology"], folder).stdout)
     return folder
 
 
-def test_the_readme_has_commands() -> None:
-    assert len(COMMANDS) >= 17
+@pytest.fixture(scope="module")
+def place(shown: Path) -> Path:
+    """What else the commands speak of: RUN, SWEEP, and PHOTOS."""
+    for split, count in (("train", 4), ("val", 2), ("test", 2)):
+        for shade, name in enumerate(("cat", "dog")):
+            (shown / "PHOTOS" / split / name).mkdir(parents=True)
+            for number in range(count):
+                color = (100 * shade, 20 * number, 50)
+                Image.new("RGB", (40, 30), color).save(shown / "PHOTOS" / split / name / f"{number}.jpg")
+    for words in (["hydra.run.dir=RUN"], ["-m", "optimizer.lr=0.1,0.01", "hydra.sweep.dir=SWEEP"]):
+        done = started([*words, "model=mlp", *SHORT], shown)
+        assert done.returncode == 0, done.stdout + done.stderr
+    return shown
+
+
+def interrupt(run_dir: Path) -> None:
+    """Have a run look as if it could go on."""
+    summary = json.loads((run_dir / "summary.json").read_text())
+    (run_dir / "summary.json").write_text(json.dumps({**summary, "status": "preempted"}))
+
+
+def test_the_pages_have_commands() -> None:
+    assert len(LEYDEN) >= 40
+    assert len(IN_POOLS) >= 8
+    assert len(STARTED) >= 25
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", COMMANDS)
-def test_command(command: str, place: Path) -> None:
-    arguments = shlex.split(command.split(">")[0])[1:]
+@pytest.mark.parametrize("command", STARTED, ids=str)
+def test_command(command: Command, place: Path) -> None:
+    arguments = command.arguments
     if "dataset.root=PATH" in arguments and not CIFAR.exists():
         pytest.skip("no CIFAR-10 here")
     arguments = [argument.replace("PATH", str(CIFAR)) for argument in arguments]
-    trains = not {"eval", "resume", "schema", "--cfg", "--info"} & set(arguments)
-    done = leyden([*arguments, *(SHORT if trains else [])], place)
+    if verb(command) == "resume":
+        interrupt(place / "RUN")
+        interrupt(place / "SWEEP" / "1")
+    trains = verb(command) == "train" and not {"--cfg", "--info"} & set(arguments)
+    done = started([*arguments, *(SHORT if trains else [])], place)
+    if verb(command) == "stop":
+        assert done.returncode == 2
+        assert "this does not run" in done.stderr
+        return
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Warning" not in done.stderr
+    if command.output is not None:
+        assert done.stdout
     if "-m" in arguments:
         sweep = max(place.glob("outputs/*/*-sweep"), key=lambda folder: folder.stat().st_mtime)
         trials = 9 if "hydra/launcher=pipeline" in arguments else 4
         assert len(list(sweep.glob("[0-9]/config.yaml"))) == trials
-    if "--config-dir" in arguments:
+    if "model=mine" in arguments:
         assert "model=mine" in done.stdout
 
 
-def test_the_mistake_that_it_shows(place: Path) -> None:
-    shown = README.split("### Mistakes")[1].split("###")[0]
-    block = [line[4:] for line in shown.splitlines() if line.startswith("    ")]
-    assert block[0].startswith("$ leyden ")
-    done = leyden(shlex.split(block[0])[2:], place)
+@pytest.mark.slow
+@pytest.mark.parametrize("command", IN_POOLS, ids=str)
+def test_strategy(command: Command, freeze: Freeze, pools: Callable[[int], Pool]) -> None:
+    run = Composer().run(overrides(command))
+    assert verb(command) == "train"
+    pools(run.config.topology.workers).run(freeze("run", *overrides(command), *SHORT))
+
+
+@pytest.mark.parametrize("command", VALIDATED, ids=str)
+def test_command_for_other_machines(command: Command, shown: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shown)
+    composer = Composer(config_dir(command.arguments))
+    chosen = [word for word in overrides(command) if "interval(" not in word]
+    first_trial = [word if "[" in word else word.split(",")[0] for word in chosen]
+    if verb(command) == "doctor" or "hydra/launcher=pipeline" in first_trial:
+        assert composer.composed(first_trial)  # neither is a run, whose rules would apply
+    else:
+        composer.run(first_trial)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", HOSTS, ids=lambda block: block.page)
+def test_commands_for_several_hosts(block: Block, tmp_path: Path) -> None:
+    """One host of two: it comes to the rendezvous, and waits in vain for the other."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    for command in block.commands:
+        arguments = [word.replace("HOST:29400", f"127.0.0.1:{port}") for word in command.arguments]
+        done = started([*arguments, *(["--wait", "1"] if verb(command) == "node" else [])], tmp_path)
+        if verb(command) == "node":
+            assert done.returncode == 1
+            assert "1 of 2 nodes" in done.stdout + done.stderr
+        else:
+            assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("section", sorted({b.section for b in BLOCKS if b.page == RECIPES and b.file}))
+def test_recipe(section: str, tmp_path: Path) -> None:
+    """Files and commands of a section of the page, as they stand there."""
+    blocks = [block for block in BLOCKS if block.page == RECIPES and block.section == section]
+    write_files(tmp_path, blocks)
+    commands = [command for block in blocks for command in block.commands]
+    assert {command.program for command in commands} == {"leyden", "pytest"}
+    for command in commands:
+        if command.program == "leyden":
+            done = started(command.arguments, tmp_path)
+        else:
+            words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *command.arguments]
+            done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("command", OTHERS, ids=str)
+def test_command_of_another_program(command: Command) -> None:
+    """What takes minutes, root or the network is not run here: what it names is there."""
+    named = [word for word in command.arguments if word.endswith((".py", ".txt"))]
+    if command.page != RECIPES or command.section == "What ships with Leyden":
+        assert all((ROOT / word).is_file() for word in named)
+    match command.program:
+        case "pip":
+            extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+            assert set(re.findall(r"\[(\w+)\]", str(command))) <= set(extras)
+        case "pytest" | "python":
+            assert named or not command.arguments
+        case "mkdocs":
+            assert (ROOT / "mkdocs.yml").is_file()
+        case other:
+            pytest.fail(f"nothing is known of {other}")
+
+
+def test_commands_of_the_figures_name_what_is_there() -> None:
+    for subject in figures.SUBJECTS:
+        for measurement in figures.read(subject)["measurements"]:
+            for row in measurement["rows"]:
+                command = row.get("command", measurement["command"])
+                if command.startswith("leyden "):
+                    continue
+                file = re.search(r"\S+\.py", command)
+                assert file, command
+                source = (ROOT / file[0]).read_text()
+                chosen = re.search(r"-k (\w+)", command)
+                assert chosen is None or re.search(rf"def test_\w*{chosen[1]}", source), command
+                variable = re.match(r"(LEYDEN_\w+)=", command)
+                assert variable is None or variable[1] in source, command
+
+
+def test_the_pages_have_the_figures_that_were_measured() -> None:
+    outdated = [path.name for path, text in figures.pages().items() if path.read_text() != text]
+    assert not outdated, "python benchmarks/figures.py"
+
+
+def test_every_figure_says_where_it_comes_from() -> None:
+    listed = {path.stem for path in figures.RESULTS.glob("*.json") if path != figures.CAMPAIGN}
+    assert listed == set(figures.SUBJECTS)
+    for subject in figures.SUBJECTS:
+        for measurement in figures.read(subject)["measurements"]:
+            for row in measurement["rows"]:
+                origin = [row.get(name, measurement[name]) for name in figures.ORIGIN]
+                assert all(origin), row
+                assert re.fullmatch(r"\d{4}-\d\d-\d\d", origin[1])
+                assert re.fullmatch(r"[0-9a-f]{7,}", origin[2])
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "console"], ids=lambda block: block.page)
+def test_the_mistake_that_it_shows(block: Block, tmp_path: Path) -> None:
+    command, *shown = block.text.splitlines()
+    assert command.startswith("$ leyden ")
+    done = started(command.split()[2:], tmp_path)
     assert done.returncode == 2
-    assert done.stderr.split() == " ".join(block[1:]).split()
+    assert done.stderr.split() == " ".join(shown).split()
 
 
-def test_every_yaml_key_that_it_names_exists() -> None:
-    from leyden.trainer.validation import schema_keys
+def test_every_yaml_key_that_they_name_exists() -> None:
+    from leyden.trainer.config.validation import schema_keys
 
-    named = set(re.findall(r"`(trainer\.\w+)=", README))
+    named = {key for page in PAGES for key in re.findall(r"`(trainer\.\w+)=", page.read_text())}
     assert named
     assert named <= set(schema_keys())
+
+
+def rooms() -> list[str]:
+    """The folders of trainer/ in the order in which the page on the architecture lists them."""
+    table = (ROOT / "docs" / "architecture.md").read_text().split("## The rooms")[1].split("\n## ")[0]
+    return re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)
+
+
+def test_files_that_they_name_are_there() -> None:
+    pattern = re.compile(r"(?<![\w./])((?:trainer|tests|benchmarks)/[\w/]+\.py)")
+    short = re.compile(rf"(?<![\w./])((?:{'|'.join(rooms())})/[\w/]+\.py)")
+    texts = [page.read_text() for page in PAGES]
+    named = {path for text in texts for path in pattern.findall(text)}
+    named |= {f"trainer/{path}" for text in texts for path in short.findall(text)}
+    assert len(named) > 20
+    assert not [path for path in sorted(named) if not (ROOT / path).is_file()]
+
+
+def test_the_rooms_are_those_of_the_tree() -> None:
+    found = {path.name for path in (ROOT / "trainer").iterdir() if (path / "__init__.py").exists()}
+    assert set(rooms()) - {"planner"} == found - {"planner"}
+
+
+def test_the_readme_is_a_landing_page() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
+    images = [path for path in (ROOT / "docs" / "images").iterdir() if path.suffix in (".png", ".svg")]
+    assert sum(path.stat().st_size for path in images) < 150_000
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_documentation_builds(tmp_path: Path) -> None:
+    pytest.importorskip("material")
+    words = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "site" / "architecture" / "index.html").exists()

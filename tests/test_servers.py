@@ -1,4 +1,4 @@
-"""Real parameter servers: processes beside the workers, over gloo, killed and resumed; and the simulation's bits."""
+"""Parameter server processes over gloo: killed and resumed; bitwise equal to a simulation."""
 
 import os
 import signal
@@ -11,10 +11,11 @@ import torch
 from pool import Pool
 from runs import TINY, Freeze, Processes, alive, children, cut_back, distance, summary, wait_until, weights
 
-from leyden.trainer import checkpoint
-from leyden.trainer.launch import start
+from leyden.trainer.entrypoints.start import start
+from leyden.trainer.runs import checkpoints
 
 pytestmark = pytest.mark.slow
+CAMPAIGN = pytest.mark.campaign
 SHORT = [*TINY, "batch_size=48", "trainer.log_every_n_steps=10"]
 LONG = [*SHORT, "trainer.max_epochs=5000", "callbacks.checkpoint.every_n_steps=20", "schedule=constant"]
 SERVER = ["strategy=easgd", "strategy.form=server", "strategy.tau=3"]
@@ -41,41 +42,61 @@ def test_one_worker_and_two_servers_are_bitwise_sgd_resumed_too(
     options = [*SHORT, "optimizer.decay_bias_and_norm=false", "model.dropout=0.2",
                "callbacks.checkpoint.every_n_steps=10", "callbacks.checkpoint.keep_last=9"]  # fmt: skip
     one = on_one_thread(processes, freeze("single", *options))
-    served = freeze("asgd", *options, "strategy=asgd", "strategy.servers=2")
+    served = freeze("asgd", *options, "strategy=asgd", "strategy.execution.servers=2")
     assert same_bits(on_one_thread(processes, served), one)
     resumed = cut_back(served, tmp_path / "resumed", 10)
-    (resumed / "resume.yaml").write_text("- changed: {strategy.servers: 3}\n")
+    (resumed / "resume.yaml").write_text("- changed: {strategy.execution.servers: 3}\n")
     assert same_bits(on_one_thread(processes, resumed, "resume"), one)
 
 
 @pytest.mark.parametrize(
     "strategy",
-    [[*SERVER, "optimizer.nesterov=true"], ["strategy=asgd", "strategy.n_push=2", "strategy.n_fetch=4"]],
-    ids=["eamsgd", "asgd"],
+    [
+        pytest.param([*SERVER, "optimizer.nesterov=true"], id="eamsgd", marks=CAMPAIGN),
+        pytest.param(["strategy=asgd", "strategy.n_push=2", "strategy.n_fetch=4"], id="asgd"),
+    ],
 )
 def test_a_recorded_run_replayed_is_the_same_bits(freeze: Freeze, processes: Processes, strategy: list[str]) -> None:
-    """Three workers race for real; the simulation makes the same updates in the order that the server recorded."""
+    """Three workers race; the simulation makes the same updates in the order that the server recorded."""
     options = [*SHORT, *strategy, workers(3), "callbacks.checkpoint.every_n_steps=17"]
-    real = freeze("real", *options, "strategy.record=true")
-    raced = on_one_thread(processes, real)
-    assert summary(real)["samples"] == 2 * 1150
-    events = (real / "events.csv").read_text()
+    distributed = freeze("distributed", *options, "strategy.execution.record=true")
+    raced = on_one_thread(processes, distributed)
+    assert summary(distributed)["samples"] == 2 * 1150
+    events = (distributed / "events.csv").read_text()
     assert len({line.split(",")[0] for line in events.splitlines()}) == 4
-    replay = freeze("replay", *options, "strategy.simulate=true", f"strategy.replay={real / 'events.csv'}")
+    replay = freeze(
+        "replay",
+        *options,
+        "strategy.execution.simulate=true",
+        f"strategy.execution.replay={distributed / 'events.csv'}",
+    )
     assert same_bits(on_one_thread(processes, replay), raced)
 
 
-@pytest.mark.parametrize("count", [2, 4])
-@pytest.mark.parametrize("strategy", [["strategy=easgd", "strategy.tau=3"], ["strategy=local_sgd", "strategy.h=5"]])
+EASGD, LOCAL_SGD = ["strategy=easgd", "strategy.tau=3"], ["strategy=local_sgd", "strategy.h=5"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "count"),
+    [
+        pytest.param(EASGD, 4, id="easgd-4"),
+        pytest.param(LOCAL_SGD, 2, id="local_sgd-2"),
+        pytest.param(EASGD, 2, id="easgd-2", marks=CAMPAIGN),
+        pytest.param(LOCAL_SGD, 4, id="local_sgd-4", marks=CAMPAIGN),
+    ],
+)
 def test_lockstep_workers_are_the_simulated_ones(
     freeze: Freeze, pools: Callable[[int], Pool], strategy: list[str], count: int
 ) -> None:
     options = [*SHORT, *strategy, workers(count), "callbacks.checkpoint.every_n_steps=11"]
-    real, virtual = freeze("real", *options), freeze("virtual", *options, "strategy.simulate=true")
-    pools(count).run(real)
-    assert start(virtual) == 0
-    assert distance(weights(real), weights(virtual)) <= 1e-6
-    assert summary(real)["samples"] == summary(virtual)["samples"]
+    distributed, simulated = (
+        freeze("distributed", *options),
+        freeze("simulated", *options, "strategy.execution.simulate=true"),
+    )
+    pools(count).run(distributed)
+    assert start(simulated) == 0
+    assert distance(weights(distributed), weights(simulated)) <= 1e-6
+    assert summary(distributed)["samples"] == summary(simulated)["samples"]
 
 
 def begun(processes: Processes, run_dir: Path, verb: str = "train") -> subprocess.Popen[str]:
@@ -88,8 +109,8 @@ def begun(processes: Processes, run_dir: Path, verb: str = "train") -> subproces
 
 
 def _newest(run_dir: Path) -> int:
-    found = checkpoint.saved(run_dir)
-    return checkpoint.step_of(found[0]) if found else -1
+    found = checkpoints.saved(run_dir)
+    return checkpoints.step_of(found[0]) if found else -1
 
 
 def roles(process: subprocess.Popen[str]) -> dict[str, int]:
@@ -103,10 +124,13 @@ def roles(process: subprocess.Popen[str]) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize("strategy", [SERVER, ["strategy=asgd"]], ids=["easgd", "asgd"])
+@pytest.mark.parametrize(
+    "strategy",
+    [pytest.param(SERVER, id="easgd", marks=CAMPAIGN), pytest.param(["strategy=asgd"], id="asgd")],
+)
 def test_killed_stopped_and_resumed(freeze: Freeze, processes: Processes, strategy: list[str]) -> None:
-    """kill -9 of a worker and of a server: named, nothing left; then a signal; then the run's end, on other numbers."""
-    run_dir = freeze("run", *LONG, *strategy, "strategy.servers=2", workers(2))
+    """kill -9 of a worker and of a server: named, no process left; a signal; then the run's end, on other numbers."""
+    run_dir = freeze("run", *LONG, *strategy, "strategy.execution.servers=2", workers(2))
     verb = "train"
     for victim in ("worker 1", "server 1"):
         process = begun(processes, run_dir, verb)
@@ -127,11 +151,20 @@ def test_killed_stopped_and_resumed(freeze: Freeze, processes: Processes, strate
     assert _newest(run_dir) == stopped["steps"]
     epochs = stopped["epochs"] + 1
     (run_dir / "resume.yaml").write_text(
-        f"- changed: {{trainer.max_epochs: {epochs}, topology.devices_per_node: 3, strategy.servers: 1}}\n"
+        f"- changed: {{trainer.max_epochs: {epochs}, topology.devices_per_node: 3, strategy.execution.servers: 1}}\n"
     )
     code, output = processes.run(run_dir, "resume")
     assert code == 0, output
     assert summary(run_dir)["samples"] == epochs * 1150
+
+
+def test_a_worker_that_trains_nothing_ends_with_the_others(freeze: Freeze, pools: Callable[[int], Pool]) -> None:
+    """What is reported at the end is collective, whoever has trained."""
+    late = ["+callbacks.late._target_=local_update_examples.LateFirstWorker", f"python_path=[{Path(__file__).parent}]"]
+    run_dir = freeze("run", *SHORT, "strategy=asgd", *late, workers(2), "trainer.max_steps=4")
+    pools(2).run(run_dir)
+    assert summary(run_dir)["status"] == "done"
+    assert b"confusion/test" in next(run_dir.glob("events.out*")).read_bytes()
 
 
 def test_a_dead_worker_costs_a_restart(freeze: Freeze, processes: Processes) -> None:
@@ -153,14 +186,14 @@ def test_divergence_ends_the_run_and_names_its_cause(freeze: Freeze, processes: 
     assert "NaN or infinite" in summary(run_dir)["error"]
 
 
-ELASTIC = ["strategy.elastic=true", "topology.max_restarts=3"]
+ELASTIC = ["strategy.execution.elastic=true", "topology.max_restarts=3"]
 
 
-@pytest.mark.parametrize("victim", [1, 0])
+@pytest.mark.parametrize("victim", [pytest.param(1, marks=CAMPAIGN), 0])
 def test_an_elastic_run_goes_on_without_a_dead_worker_which_joins_again(
     freeze: Freeze, processes: Processes, victim: int
 ) -> None:
-    """The others do not begin again; the epochs are whole; nothing is left."""
+    """The other worker is not restarted; every epoch is whole; no process is left."""
     options = [*LONG, "strategy=asgd", *ELASTIC, workers(2)]
     run_dir = freeze("run", *options)
     process = begun(processes, run_dir)
@@ -168,7 +201,7 @@ def test_an_elastic_run_goes_on_without_a_dead_worker_which_joins_again(
     os.kill(known[victim], signal.SIGKILL)
     wait_until(lambda: _elastic_workers(process).get(victim, known[victim]) != known[victim])
     again = _elastic_workers(process)
-    assert again[1 - victim] == known[1 - victim], "the other one is still at it"
+    assert again[1 - victim] == known[1 - victim], "the other one still trains"
     if victim == 0:
         wait_until(lambda: "joins again" in (run_dir / "run.log").read_text())
     before = _newest(run_dir)
@@ -183,7 +216,7 @@ def test_an_elastic_run_goes_on_without_a_dead_worker_which_joins_again(
 
 
 def test_an_elastic_run_does_not_go_on_without_the_worker_that_saves(freeze: Freeze, processes: Processes) -> None:
-    run_dir = freeze("run", *LONG, "strategy=asgd", "strategy.elastic=true", workers(2))
+    run_dir = freeze("run", *LONG, "strategy=asgd", "strategy.execution.elastic=true", workers(2))
     process = begun(processes, run_dir)
     known = _elastic_workers(process)
     os.kill(known[0], signal.SIGKILL)

@@ -9,10 +9,11 @@ import pytest
 import yaml
 from runs import TINY, Freeze, Processes, cut_back, summary, wait_until
 
-from leyden.trainer import checkpoint, cli
-from leyden.trainer.launch import start
-from leyden.trainer.launch.slurm import agent
-from leyden.trainer.sessions import merged, totals
+from leyden.trainer.cli.main import main
+from leyden.trainer.entrypoints import slurm_agent
+from leyden.trainer.entrypoints.start import start
+from leyden.trainer.runs import checkpoints
+from leyden.trainer.runs.sessions import merged, totals
 
 QUICK = [*TINY, "trainer.max_epochs=1", "trainer.enable_progress_bar=false", "topology=cpu"]
 
@@ -53,13 +54,13 @@ def test_a_run_that_has_ended_is_not_resumed(
     before, first = contents(run_dir), summary(run_dir)
     for more in ([], ["trainer.log_every_n_steps=3"], ["topology.launcher=node"]):
         capsys.readouterr()
-        assert cli.main(["resume", str(run_dir), *more]) == 2
+        assert main(["resume", str(run_dir), *more]) == 2
         told = capsys.readouterr()
         assert said in told.err
         assert f"try: leyden resume {run_dir} {' '.join(remedy)}" in " ".join(told.err.split())
         assert "leyden node" not in told.out
     assert contents(run_dir) == before
-    assert cli.main(["resume", str(run_dir), *remedy]) == 0, "the remedy works"
+    assert main(["resume", str(run_dir), *remedy]) == 0, "the remedy works"
     after = summary(run_dir)
     assert (after["steps"], after["samples_per_second"] > 0) == (steps, True)
     assert after["sessions"][0] == first["sessions"][0]
@@ -74,18 +75,18 @@ def test_a_run_that_a_callback_stopped_is_not_resumed(freeze: Freeze, capsys: py
     run_dir = freeze("run", *QUICK, *stops, "trainer.max_epochs=9")
     assert start(run_dir) == 0
     assert summary(run_dir)["epochs"] == 2
-    assert cli.main(["resume", str(run_dir)]) == 2
+    assert main(["resume", str(run_dir)]) == 2
     error = " ".join(capsys.readouterr().err.split())
     assert "ended at epoch 2, where a callback stopped it early: val/loss has not improved" in error
     assert f"try: leyden resume {run_dir} trainer.max_epochs=18" in error
-    assert agent.main(run_dir, "resume", None) == 0
+    assert slurm_agent.main(run_dir, "resume", None) == 0
     assert "where a callback stopped it early" in capsys.readouterr().out, "queued again: a word, and no training"
     set_key(run_dir, "topology.launcher", "slurm")
     (run_dir / "resume.yaml").write_text("- {at: now, changed: {trainer.max_epochs: 18}}\n")  # as `leyden resume` does
     set_key(run_dir, "topology.launcher", "local")
-    assert agent.main(run_dir, "resume", None) == 0
+    assert slurm_agent.main(run_dir, "resume", None) == 0
     assert summary(run_dir)["epochs"] == 3, "asked for after the end: it goes on"
-    assert agent.main(run_dir, "resume", None) == 0
+    assert slurm_agent.main(run_dir, "resume", None) == 0
     assert summary(run_dir)["epochs"] == 3
 
 
@@ -94,20 +95,20 @@ def test_the_ends_of_other_runs(freeze: Freeze, tmp_path: Path, capsys: pytest.C
     run_dir = freeze("run", *QUICK, "callbacks.checkpoint.every_n_steps=9")
     assert start(run_dir) == 0
     set_key(run_dir, "topology.launcher", "node")
-    assert cli.main(["node", "--rendezvous", "localhost:0", str(run_dir)]) == 2
+    assert main(["node", "--rendezvous", "localhost:0", str(run_dir)]) == 2
     assert "ended at epoch 1; raise trainer.max_epochs" in capsys.readouterr().err
     set_key(run_dir, "topology.launcher", "local")
     before = contents(run_dir)
-    assert agent.main(run_dir, "resume", None) == 0
+    assert slurm_agent.main(run_dir, "resume", None) == 0
     assert "nothing is left to train: the run ended at epoch 1" in capsys.readouterr().out
     assert contents(run_dir) == before
-    assert cli.main(["resume", str(run_dir / "checkpoints" / "last.ckpt")]) == 2
-    assert cli.main(["resume", str(run_dir / "checkpoints" / "step=00000009.ckpt")]) == 0
+    assert main(["resume", str(run_dir / "checkpoints" / "last.ckpt")]) == 2
+    assert main(["resume", str(run_dir / "checkpoints" / "step=00000009.ckpt")]) == 0
     assert [session["steps"] for session in summary(run_dir)["sessions"]] == [18, 9]
     assert summary(run_dir)["totals"]["steps"] == 27, "nine of them twice"
     tried = freeze("tried", *QUICK, "trainer.fast_dev_run=true")
     assert start(tried) == 0
-    assert cli.main(["resume", str(tried)]) == 2
+    assert main(["resume", str(tried)]) == 2
     assert "ended after its one step (trainer.fast_dev_run)" in capsys.readouterr().err
 
 
@@ -125,13 +126,14 @@ def test_a_trained_run_that_was_killed_before_its_end_is_tested(freeze: Freeze, 
     assert len(told["sessions"]) == 1
 
 
+@pytest.mark.slow
 def test_sessions_survive_kills_and_failures(freeze: Freeze, processes: Processes) -> None:
     run_dir = freeze("run", *TINY, "trainer.max_epochs=4000", "callbacks.checkpoint.every_n_epochs=2000")
     process = processes.start(run_dir)
     wait_until(lambda: (run_dir / "progress.json").exists() and "session" in (run_dir / "progress.json").read_text())
     process.send_signal(signal.SIGKILL)  # before the first checkpoint: progress.json alone knows
     process.wait()
-    assert not checkpoint.saved(run_dir)
+    assert not checkpoints.saved(run_dir)
     (run_dir / "resume.yaml").write_text("- {changed: {trainer.max_epochs: 2}}\n")
     shutil.copytree(run_dir, run_dir.with_name("failed"))
     assert start(run_dir, "resume") == 0
@@ -140,7 +142,7 @@ def test_sessions_survive_kills_and_failures(freeze: Freeze, processes: Processe
     assert first["train_seconds"] > 0
     assert (second["from_step"], second["steps"]) == (0, 36)
     failed = run_dir.with_name("failed")
-    from leyden.trainer.summary import mark_failed
+    from leyden.trainer.runs.summary import mark_failed
 
     mark_failed(failed, "on purpose", 0)
     assert summary(failed)["sessions"] == [first]

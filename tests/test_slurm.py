@@ -21,13 +21,14 @@ from slurm_runs import (
     log,
     submitted,
     submitting_from,
-    unbroken,
+    uninterrupted,
 )
 
-from leyden.trainer import checkpoint, cli
+from leyden.trainer.cli.main import main
+from leyden.trainer.runs import checkpoints
 
 HERE = Path(__file__).parent
-REQUEUES = int(os.environ.get("LEYDEN_REQUEUES", "2"))
+REQUEUES = int(os.environ.get("LEYDEN_REQUEUES", "10"))
 
 pytestmark = [
     pytest.mark.slow,
@@ -53,29 +54,36 @@ def limited(slurm: SlurmCluster, tmp_path_factory: pytest.TempPathFactory) -> tu
 
 
 def held_once_an_epoch(times: int) -> list[str]:
-    """Overrides for a run that is held so many times, after a random step of each epoch but the last."""
+    """Overrides for a run that is held after a random step of each of its first epochs.
+
+    Args:
+        times: number of these epochs.
+    """
     rng = random.Random(0)
-    # several workers, told to stop, make three more steps
+    # after a signal several workers make three more steps
     steps = [epoch * STEPS_AN_EPOCH + rng.randint(1, STEPS_AN_EPOCH - 4) for epoch in range(times)]
     return [*HELD, f"callbacks.holds.steps={steps}", f"trainer.max_epochs={times + 1}"]
 
 
 @pytest.mark.timeout(300 + 60 * REQUEUES)
-def test_two_nodes_are_one_run_however_often_they_are_stopped(slurm: SlurmCluster, here: Path, freeze: Freeze) -> None:
-    """Requeued from outside, and at last to make room, while a node is slow to answer and Slurm says SIGNALING."""
-    often = held_once_an_epoch(REQUEUES)
+@pytest.mark.parametrize("requeues", [2, pytest.param(REQUEUES, marks=pytest.mark.campaign)])
+def test_two_nodes_are_one_run_however_often_they_are_stopped(
+    slurm: SlurmCluster, here: Path, freeze: Freeze, requeues: int
+) -> None:
+    """Requeued by hand, and at last preempted, while a node is slow to answer and the job is SIGNALING."""
+    often = held_once_an_epoch(requeues)
     run_dir, job = submitted(here, *TWO_NODES, *often)
-    for _ in range(REQUEUES - 1):
+    for _ in range(requeues - 1):
         held(run_dir, workers=2)
         assert summary(run_dir)["status"] == "running"
         slurm.run("scontrol", "requeue", job)
     held(run_dir, workers=2)
     with slurm.slow_node("n2"), slurm.urgent_job("n2"):
-        wait_until(lambda: slurm.job(job)["Restarts"] == str(REQUEUES), 120)
-    whole = unbroken(freeze, "strategy=ddp", "topology.devices_per_node=2", often[-1])
+        wait_until(lambda: slurm.job(job)["Restarts"] == str(requeues), 120)
+    whole = uninterrupted(freeze, "strategy=ddp", "topology.devices_per_node=2", often[-1])
     ended = slurm.ended(job)
-    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", str(REQUEUES)), log(run_dir)
-    assert_same(run_dir, whole, epochs=REQUEUES + 1)
+    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", str(requeues)), log(run_dir)
+    assert_same(run_dir, whole, epochs=requeues + 1)
 
 
 def test_a_run_makes_room_for_a_more_urgent_job(
@@ -92,7 +100,7 @@ def test_a_run_makes_room_for_a_more_urgent_job(
             assert log(run_dir).count("is queued again, to go on from step 5") == times
             seen = states(capsys, run_dir)["run"]
             assert (seen["state"], seen["step"]) == ("queued", 5)
-    whole = unbroken(freeze)
+    whole = uninterrupted(freeze)
     ended = slurm.ended(job)
     assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "2"), log(run_dir)
     assert_same(run_dir, whole)
@@ -105,7 +113,7 @@ def test_two_nodes_of_two_workers_equal_one_worker_though_one_node_dies(
     run_dir, job = submitted(here, *TWO_NODES, "topology.devices_per_node=2", *HELD, *often)
     held(run_dir, workers=4)
     slurm.kill_node("n2")
-    alone = unbroken(freeze)
+    alone = uninterrupted(freeze)
     wait_until(lambda: slurm.job(job)["Restarts"] == "1", 120)
     slurm.start_node("n2")
     assert slurm.ended(job)["JobState"] == "COMPLETED", log(run_dir)
@@ -117,7 +125,7 @@ def test_two_nodes_of_two_workers_equal_one_worker_though_one_node_dies(
 def test_a_run_that_shall_stop_is_not_queued_again(
     slurm: SlurmCluster, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    # a process that reads data hears the signals, too
+    # a data loader's process receives the signals, too
     run_dir, job = submitted(here, *ONE_NODE, *HELD, "callbacks.holds.steps=[5]", "dataset.num_workers=1")
     held(run_dir)
     seen = states(capsys, run_dir)["run"]
@@ -125,33 +133,33 @@ def test_a_run_that_shall_stop_is_not_queued_again(
     assert 1 <= seen["step"] <= 5
     assert seen["samples_per_second"] > 0
     assert seen["seconds_left"] > 0
-    assert cli.main(["resume", str(run_dir)]) == 2  # it is running
-    assert cli.main(["stop", str(run_dir)]) == 0
+    assert main(["resume", str(run_dir)]) == 2  # it is running
+    assert main(["stop", str(run_dir)]) == 0
     ended = slurm.ended(job)
     assert (ended["JobState"], ended["Restarts"], ended["ExitCode"]) == ("FAILED", "0", "75:0")
     assert "not queued again: its run was asked to stop" in log(run_dir)
     seen = states(capsys, run_dir)["run"]
     assert (seen["state"], seen["step"], seen["checkpoint"]) == ("preempted", 5, "checkpoints/step=00000005.ckpt")
 
-    # by somebody else, or by Slurm before it had heard
+    # requeued by hand
     slurm.run("scontrol", "requeue", job)
     wait_until(lambda: slurm.job(job)["Restarts"] == "1")
     assert (slurm.ended(job)["ExitCode"], summary(run_dir)["steps"]) == ("75:0", 5)
     assert not list(run_dir.glob("held-*"))
 
-    assert cli.main(["resume", str(run_dir / "checkpoints/last.ckpt"), "trainer.max_steps=20"]) == 0
+    assert main(["resume", str(run_dir / "checkpoints/last.ckpt"), "trainer.max_steps=20"]) == 0
     assert not (run_dir / "stop_requested").exists()
     held(run_dir)
     slurm.run("scancel", again := job_of(run_dir))
     ended = slurm.ended(again)
     assert (ended["JobState"], ended["Restarts"]) == ("CANCELLED", "0")
     wait_until(lambda: summary(run_dir)["status"] == "preempted")
-    assert checkpoint.step_of(checkpoint.saved(run_dir)[0]) == summary(run_dir)["steps"] == 6
+    assert checkpoints.step_of(checkpoints.saved(run_dir)[0]) == summary(run_dir)["steps"] == 6
 
 
 def test_a_sweep_is_one_array(slurm: SlurmCluster, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     waits = [f"+callbacks.waits={{_target_: slurm_examples.WaitsAndMayFail, sign: {here}/sign, seed: 2}}"]
-    assert cli.main(["-m", *QUICK, *ONE_NODE, *waits, "seed=0,1,2,3", "hydra.sweep.dir=mine"]) == 0
+    assert main(["-m", *QUICK, *ONE_NODE, *waits, "seed=0,1,2,3", "hydra.sweep.dir=mine"]) == 0
     folders = [here / "mine" / name for name in "0123"]
     jobs = [job_of(folder) for folder in folders]
     array = jobs[0].partition("_")[0]
@@ -181,10 +189,10 @@ def test_a_sweep_over_topologies_is_several_jobs_and_all_or_none(
 ) -> None:
     words = [*QUICK, *ONE_NODE, "strategy=ddp", "topology.slurm.time_min=5,6", "hydra.sweep.dir=mine"]
     words += ["topology.slurm.sbatch=[--hold]"]
-    assert cli.main(["-m", *words, "topology.slurm.partition=all,nowhere"]) == 2
+    assert main(["-m", *words, "topology.slurm.partition=all,nowhere"]) == 2
     assert not list(here.iterdir())
     assert "mine" not in slurm.run("squeue", "--noheader", "--format=%j")
-    assert cli.main(["-m", *words]) == 0
+    assert main(["-m", *words]) == 0
     one, other = [job_of(here / "mine" / name) for name in "01"]
     assert one.isdigit()
     assert int(other) == int(one) + 1
@@ -192,18 +200,18 @@ def test_a_sweep_over_topologies_is_several_jobs_and_all_or_none(
     seen = states(capsys, here / "mine")
     assert {run["state"] for run in seen.values()} == {"queued"}
     assert seen["0"]["why"] == f"Slurm's job {one}: JobHeldUser"
-    assert cli.main(["stop", "mine/0"]) == 0
+    assert main(["stop", "mine/0"]) == 0
     assert [slurm.job(job)["JobState"] for job in (one, other)] == ["CANCELLED", "PENDING"]
     seen = states(capsys, here / "mine")
     assert [seen[name]["state"] for name in "01"] == ["not started", "queued"]
     assert seen["0"]["why"].startswith(f"Slurm's job {one}: CANCELLED; leyden resume")
-    assert cli.main(["stop", "mine"]) == 0
+    assert main(["stop", "mine"]) == 0
     assert slurm.job(other)["JobState"] == "CANCELLED"
-    assert cli.main(["stop", "mine"]) == 2
+    assert main(["stop", "mine"]) == 2
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ("topology.slurm.partition=nowhere", "invalid partition specified: nowhere"),
         ("topology.nodes=3 batch_size=63", "topology.nodes = 3"),
@@ -214,11 +222,11 @@ def test_a_sweep_over_topologies_is_several_jobs_and_all_or_none(
     ],
 )
 def test_what_slurm_does_not_take_is_one_message(
-    slurm: SlurmCluster, here: Path, capsys: pytest.CaptureFixture[str], wrong: str, told: str
+    slurm: SlurmCluster, here: Path, capsys: pytest.CaptureFixture[str], wrong: str, message: str
 ) -> None:
-    assert cli.main([*QUICK, *ONE_NODE, "strategy=ddp", *wrong.split()]) == 2
+    assert main([*QUICK, *ONE_NODE, "strategy=ddp", *wrong.split()]) == 2
     error = capsys.readouterr().err
-    assert told in error
+    assert message in error
     assert wrong.partition("=")[0] in error
     assert not list(here.iterdir())
 
@@ -229,4 +237,4 @@ def test_the_time_limit_stops_a_run_that_then_goes_on(
     run_dir, job = limited
     ended = slurm.ended(job)
     assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), log(run_dir)
-    assert_same(run_dir, unbroken(freeze))
+    assert_same(run_dir, uninterrupted(freeze))

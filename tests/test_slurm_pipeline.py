@@ -1,4 +1,4 @@
-"""Pipelines through a real Slurm of two nodes: one job trains all trials of a sweep, whatever happens to it."""
+"""Model hopping under a real Slurm of two nodes: one job trains all trials of a sweep, across requeues and stops."""
 
 import json
 from pathlib import Path
@@ -9,8 +9,8 @@ from runs import Freeze, states, summary, wait_until, weights
 from slurm_cluster import SlurmCluster, available
 from slurm_runs import HELD, QUICK, job_of, log, submitting_from
 
-from leyden.trainer import cli
-from leyden.trainer.launch import start
+from leyden.trainer.cli.main import main
+from leyden.trainer.entrypoints.start import start
 
 PIPELINE = ["-m", "hydra/launcher=pipeline", "hydra.launcher.scheduler=ring", "hydra.sweep.dir=mine"]
 TWO_NODES = ["topology=slurm", "topology.device.kind=cpu", "topology.nodes=2"]
@@ -29,8 +29,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def held(sweep: Path) -> set[str]:
-    """Waits until both workers are held. Returns the trials that they train; after another start they are waited for
-    anew."""
+    """Wait until both workers are held. Returns the trials that they train, and makes the next call wait anew."""
     try:
         wait_until(lambda: len(list(sweep.glob("?/held-0"))) == 2, 120)
     except AssertionError:
@@ -59,11 +58,11 @@ def test_a_pipeline_is_one_job_that_goes_on(
     slurm: SlurmCluster, here: Path, freeze: Freeze, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sweep, often = here / "mine", ["trainer.max_epochs=4", *HELD, "+callbacks.holds.steps=[20,40]"]
-    assert cli.main([*PIPELINE, *QUICK, *TWO_NODES, f"optimizer.lr={','.join(RATES)}", *often]) == 0
-    told, job = capsys.readouterr().out, job_of(sweep / "pipeline")
-    assert told.count(f"job {job}") == len(TRIALS)
+    assert main([*PIPELINE, *QUICK, *TWO_NODES, f"optimizer.lr={','.join(RATES)}", *often]) == 0
+    output, job = capsys.readouterr().out, job_of(sweep / "pipeline")
+    assert output.count(f"job {job}") == len(TRIALS)
     for line in (f"squeue --jobs {job}", "tail -F mine/pipeline/slurm/job.log", "leyden status mine"):
-        assert line in told
+        assert line in output
 
     held(sweep)
     seen = states(capsys, sweep)
@@ -79,12 +78,12 @@ def test_a_pipeline_is_one_job_that_goes_on(
     slurm.run("scontrol", "release", job)
 
     held(sweep)
-    assert cli.main(["resume", "mine"]) == 2  # the job runs
-    assert cli.main(["resume", "mine/3"]) == 2
-    assert cli.main(["stop", "mine/3"]) == 2
+    assert main(["resume", "mine"]) == 2  # the job runs
+    assert main(["resume", "mine/3"]) == 2
+    assert main(["stop", "mine/3"]) == 2
     capsys.readouterr()
-    assert cli.main(["stop", "mine"]) == 0
-    assert capsys.readouterr().out.count(f"job {job} was asked to save and end") == 1
+    assert main(["stop", "mine"]) == 0
+    assert capsys.readouterr().out.count(f"job {job} was requested to save and end") == 1
     ended = slurm.ended(job)
     assert (ended["JobState"], ended["Restarts"], ended["ExitCode"]) == ("FAILED", "1", "75:0"), log(sweep / "pipeline")
     seen = states(capsys, sweep)
@@ -92,7 +91,7 @@ def test_a_pipeline_is_one_job_that_goes_on(
     assert all(seen[name]["step"] > steps[name] for name in TRIALS)
 
     # what Slurm has begun, this machine can end
-    assert cli.main(["resume", "mine", "topology=cpu"]) == 0
+    assert main(["resume", "mine", "topology=cpu"]) == 0
     for name, rate in zip(TRIALS, RATES, strict=True):
         assert states(capsys, sweep)[name]["state"] == "done"
         assert_as_alone(sweep / name, rate, freeze, *often)
@@ -102,10 +101,10 @@ def test_a_pipeline_in_the_queue(slurm: SlurmCluster, here: Path, capsys: pytest
     """Two batches, both held, so that none ever runs."""
     sweep, hold = here / "mine", "topology.slurm.sbatch=[--hold]"
     words = [*PIPELINE, *QUICK, *TWO_NODES, hold, "seed=1,2,3", "hydra.sweeper.max_batch_size=2"]
-    assert cli.main([*words, "topology.slurm.constraint=h100"]) == 2
+    assert main([*words, "topology.slurm.constraint=h100"]) == 2
     assert "topology.slurm.constraint = h100" in capsys.readouterr().err
     assert not list(here.iterdir())
-    assert cli.main(words) == 0
+    assert main(words) == 0
     first, second = job_of(sweep / "pipeline"), job_of(sweep / "pipeline-2")
     assert first.partition("_")[0] == second.partition("_")[0]
     seen = states(capsys, sweep)
@@ -115,31 +114,31 @@ def test_a_pipeline_in_the_queue(slurm: SlurmCluster, here: Path, capsys: pytest
 
     around = {"resume mine": "pipeline", "resume mine/1": "pipeline", "resume mine/pipeline-2": "pipeline-2"}
     for refused, pipeline in {**around, "stop mine/1": "pipeline"}.items():
-        assert cli.main(refused.split()) == 2
+        assert main(refused.split()) == 2
         assert f"leyden stop mine/{pipeline}" in capsys.readouterr().err
-    assert cli.main(["stop", "mine/pipeline"]) == 0
+    assert main(["stop", "mine/pipeline"]) == 0
     seen = states(capsys, sweep)
     assert [seen[name]["state"] for name in "012"] == ["not started", "not started", "queued"]
-    assert cli.main(["resume", "mine"]) == 2  # the other is there still
-    assert cli.main(["stop", "mine"]) == 0
+    assert main(["resume", "mine"]) == 2  # the other is there still
+    assert main(["stop", "mine"]) == 0
 
     # one by itself: then not with the others
-    assert cli.main(["resume", "mine/1"]) == 0
+    assert main(["resume", "mine/1"]) == 0
     alone = job_of(sweep / "1")
     assert slurm.job(alone)["NumNodes"] == "1-1"
-    assert cli.main(["resume", "mine"]) == 2
-    assert cli.main(["stop", "mine/1"]) == 0
-    assert cli.main(["resume", "mine"]) == 0
+    assert main(["resume", "mine"]) == 2
+    assert main(["stop", "mine/1"]) == 0
+    assert main(["resume", "mine"]) == 0
     assert job_of(sweep / "pipeline") != first
     assert {run["state"] for run in states(capsys, sweep).values()} == {"queued"}
-    assert cli.main(["stop", "mine"]) == 0
+    assert main(["stop", "mine"]) == 0
 
 
 def test_a_trial_fails_in_a_job_of_one_node(
     slurm: SlurmCluster, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     often = "trainer.log_every_n_steps=1"
-    assert cli.main([*PIPELINE, *QUICK, *TWO_NODES[:-1], often, "optimizer.lr=0.1,1e30"]) == 0
+    assert main([*PIPELINE, *QUICK, *TWO_NODES[:-1], often, "optimizer.lr=0.1,1e30"]) == 0
     ended = slurm.ended(job_of(here / "mine" / "pipeline"))
     assert (ended["JobState"], ended["ExitCode"]) == ("FAILED", "1:0"), log(here / "mine" / "pipeline")
     seen = states(capsys, here / "mine")

@@ -1,4 +1,4 @@
-"""What Slurm is told, as text, and what is refused without asking it; test_slurm.py has the real cluster."""
+"""Batch scripts, and configs that are refused without a cluster; test_slurm.py has a real one."""
 
 import shlex
 import sys
@@ -12,12 +12,12 @@ from hydra.plugins.sweeper import Sweeper
 from machines import topology_config
 from runs import TINY
 
-from leyden.trainer import cli
-from leyden.trainer.config import Config
-from leyden.trainer.launch.attempt import Job
-from leyden.trainer.launch.slurm import requeue
-from leyden.trainer.launch.slurm.refusals import refused
-from leyden.trainer.launch.slurm.script import array_script, job_script, options
+from leyden.trainer.cli.main import main
+from leyden.trainer.config.schema import Config
+from leyden.trainer.entrypoints import slurm_requeue
+from leyden.trainer.launch.slurm.batch_script import array_script, job_script, options
+from leyden.trainer.launch.slurm.errors import sbatch_error
+from leyden.trainer.launch.worker_group import JobSpec
 
 RUN = Path("/runs/50% done/it's")
 PIPELINE = "-m hydra/launcher=pipeline topology=slurm topology.device.kind=cpu topology.nodes=2"
@@ -33,21 +33,21 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def script(config: Config, **environment: str) -> list[str]:
-    job = Job(config, RUN, "resume", None)
+    job = JobSpec(config, RUN, "resume", None)
     return job_script(job, "it's", "/venv/bin/python", environment).splitlines()
 
 
-def told(lines: list[str]) -> list[str]:
-    """The options, as sbatch reads them."""
+def sbatch_options(lines: list[str]) -> list[str]:
+    """Options as sbatch reads them."""
     return [shlex.split(line)[1] for line in lines if line.startswith("#SBATCH ")]
 
 
-def test_the_script_asks_for_what_the_topology_says() -> None:
+def test_the_script_requests_the_topology() -> None:
     words = ["strategy=ddp", "topology=slurm", "topology.nodes=4", "topology.devices_per_node=8", "batch_size=64"]
     keys = ["device.kind=cuda", "host.sockets=2", "host.cores_per_socket=28", "slurm.time_min=90", "slurm.qos=long"]
     keys += ["slurm.setup=[module load cuda]", "slurm.sbatch=['--time=3']"]
     lines = script(topology_config(*words, *(f"topology.{key}" for key in keys)), PYTHONPATH="/my code:/b")
-    assert told(lines) == [
+    assert sbatch_options(lines) == [
         "--job-name=it's", "--output=/runs/50%% done/it's/slurm/job.log", "--nodes=4", "--ntasks-per-node=1",
         "--cpus-per-task=56", "--gres=gpu:8", "--qos=long", "--time=90", "--signal=TERM@120", "--requeue",
         "--open-mode=append", "--time=3",
@@ -56,8 +56,8 @@ def test_the_script_asks_for_what_the_topology_says() -> None:
     assert "srun --nodes=4 --ntasks-per-node=1" in "\n".join(lines)
 
 
-def test_nothing_is_asked_of_what_the_topology_leaves_out() -> None:
-    assert told(script(topology_config("topology=slurm")))[2:] == [
+def test_the_script_requests_nothing_that_the_topology_leaves_out() -> None:
+    assert sbatch_options(script(topology_config("topology=slurm")))[2:] == [
         "--nodes=1", "--ntasks-per-node=1", "--signal=TERM@120", "--requeue", "--open-mode=append"
     ]  # fmt: skip
 
@@ -67,14 +67,14 @@ def test_gres_as_given_and_an_array_of_trials() -> None:
     lines = array_script(
         "sweep", Path("/s/slurm"), {0: Path("/s/0/slurm/job.sh"), 7: Path("/s/7/a b.sh")}, options(config)
     )
-    assert "--gres=gpu:h100:1" in told(lines.splitlines())
-    assert "--array=0,7" in told(lines.splitlines())
-    assert "--output=/s/slurm/%a.log" in told(lines.splitlines())
+    assert "--gres=gpu:h100:1" in sbatch_options(lines.splitlines())
+    assert "--array=0,7" in sbatch_options(lines.splitlines())
+    assert "--output=/s/slurm/%a.log" in sbatch_options(lines.splitlines())
     assert "\n7) exec bash '/s/7/a b.sh' ;;\n" in lines
 
 
 @pytest.mark.parametrize(
-    ("said", "key"),
+    ("stderr", "key"),
     [
         ("sbatch: error: Batch job submission failed: Invalid account or account/partition combination specified",
          "topology.slurm.account"),
@@ -84,10 +84,10 @@ def test_gres_as_given_and_an_array_of_trials() -> None:
         ("sbatch: error: Unable to contact slurm controller (connect failure)", "topology.launcher"),
     ],
 )  # fmt: skip
-def test_the_key_that_sbatch_speaks_of(said: str, key: str) -> None:
-    error = refused(said, topology_config("topology=slurm"))
+def test_the_key_of_an_sbatch_error(stderr: str, key: str) -> None:
+    error = sbatch_error(stderr, topology_config("topology=slurm"))
     assert [problem.key for problem in error.problems] == [key]
-    assert said.rpartition("error: ")[2] in error.problems[0].text
+    assert stderr.rpartition("error: ")[2] in error.problems[0].text
 
 
 @pytest.mark.parametrize(
@@ -105,10 +105,10 @@ def test_the_key_that_sbatch_speaks_of(said: str, key: str) -> None:
         ("topology=slurm topology.slurm.time_min=2", ["topology.slurm.signal_s = 120", "topology.slurm.signal_s=60"]),
     ],
 )
-def test_what_cannot_be_queued_leaves_nothing(
+def test_a_rejected_submission_leaves_nothing(
     command: str, parts: list[str], here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main([*command.split(), *TINY]) == 2
+    assert main([*command.split(), *TINY]) == 2
     error = capsys.readouterr().err
     for part in parts:
         assert part in error.replace("\n      ", " ")
@@ -116,7 +116,7 @@ def test_what_cannot_be_queued_leaves_nothing(
 
 
 class Guesses(Sweeper):
-    """Chooses trials one by one, as sweepers do that learn from results."""
+    """A sweeper that chooses trials one by one, from results."""
 
     __module__ = "hydra_plugins.guesses"
 
@@ -139,7 +139,7 @@ def test_a_sweeper_that_needs_results_is_refused(
     monkeypatch.setitem(sys.modules, "hydra_plugins", package)
     monkeypatch.setitem(sys.modules, "hydra_plugins.guesses", sys.modules[__name__])
     Plugins.instance().register(Guesses)
-    assert cli.main([*start.split(), "hydra.sweeper._target_=hydra_plugins.guesses.Guesses", *TINY]) == 2
+    assert main([*start.split(), "hydra.sweeper._target_=hydra_plugins.guesses.Guesses", *TINY]) == 2
     error = capsys.readouterr().err
     assert "hydra/sweeper = Guesses" in error
     assert "hydra/sweeper=basic" in error
@@ -147,13 +147,13 @@ def test_a_sweeper_that_needs_results_is_refused(
 
 
 def test_a_refused_resume_changes_nothing(here: Path) -> None:
-    assert cli.main([*TINY, "hydra.run.dir=run", "trainer.max_steps=1", "trainer.enable_progress_bar=false"]) == 0
+    assert main([*TINY, "hydra.run.dir=run", "trainer.max_steps=1", "trainer.enable_progress_bar=false"]) == 0
     files = {path: path.read_bytes() for path in (here / "run").rglob("*") if path.is_file()}
-    assert cli.main(["resume", "run", "topology=slurm", "trainer.max_steps=2"]) == 2
+    assert main(["resume", "run", "topology=slurm", "trainer.max_steps=2"]) == 2
     assert {path: path.read_bytes() for path in (here / "run").rglob("*") if path.is_file()} == files
 
 
-def test_a_pipeline_is_queued_again_when_any_of_its_models_has_moved_on(
+def test_a_pipeline_is_requeued_when_any_of_its_models_has_made_progress(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, answer in (("squeue", "RUNNING"), ("scontrol", "")):
@@ -165,13 +165,13 @@ def test_a_pipeline_is_queued_again_when_any_of_its_models_has_moved_on(
     (run_dir / "slurm").mkdir(parents=True)
     (run_dir / "config.yaml").write_text(f"pipeline: {{trials: [{trials[0]}, {trials[1]}]}}\n")
 
-    def told(trial: Path | None, step: int = 0) -> str:
+    def requeued(trial: Path | None, step: int = 0) -> str:
         if trial is not None:
             (trial / "checkpoints").mkdir(parents=True, exist_ok=True)
             (trial / "checkpoints" / f"step={step:08d}.ckpt").touch()
-        assert requeue.main(run_dir, "resume", 75) == 75
+        assert slurm_requeue.main(run_dir, "resume", 75) == 75
         return capsys.readouterr().out
 
-    assert "queued again, to go on from step 9 (the sum over its 2 trials)" in told(trials[0], 9)
-    assert "queued again, to go on from step 27" in told(trials[1], 18)
-    assert "not queued again: it has made no step since it was queued again at step 27" in told(None)
+    assert "queued again, to go on from step 9 (the sum over its 2 trials)" in requeued(trials[0], 9)
+    assert "queued again, to go on from step 27" in requeued(trials[1], 18)
+    assert "not queued again: it has made no step since it was queued again at step 27" in requeued(None)

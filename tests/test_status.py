@@ -13,20 +13,20 @@ from typing import Any
 import pytest
 from runs import TINY, Freeze, Processes, alive, children, states, summary, wait_until
 
-from leyden.trainer import cli
-from leyden.trainer.presence import Presence
+from leyden.trainer.cli.main import main
+from leyden.trainer.runs.lease_record import Lease
 
 LONG = [*TINY, "trainer.max_epochs=5000", "callbacks.checkpoint.every_n_steps=20"]
 WITHOUT_TORCH = """
 import sys
-from leyden.trainer.cli import main
+from leyden.trainer.cli.main import main
 code = main(sys.argv[1:])
 assert not {"torch", "lightning", "hydra"} & set(sys.modules)
 sys.exit(code)
 """
 
 
-def made(folder: Path, summary: dict[str, Any] | None = None, lead: Presence | None = None, **files: Any) -> Path:
+def made(folder: Path, summary: dict[str, Any] | None = None, lead: Lease | None = None, **files: Any) -> Path:
     """A run folder with what is said of it."""
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text("seed: 0\n")
@@ -38,7 +38,7 @@ def made(folder: Path, summary: dict[str, Any] | None = None, lead: Presence | N
 
 
 def test_every_state_is_told_apart_without_torch(tmp_path: Path) -> None:
-    here, progress = Presence.own(), {"step": 7, "total_steps": 50, "samples_per_second": 9.0, "seconds_left": 61}
+    here, progress = Lease.own(), {"step": 7, "total_steps": 50, "samples_per_second": 9.0, "seconds_left": 61}
     made(tmp_path / "day/a-done", {"status": "done", "steps": 50})
     made(tmp_path / "day/b-early", {"status": "done", "steps": 5, "stop_reason": "val/acc has not improved"})
     made(tmp_path / "day/c-failed", {"status": "failed", "error": "RuntimeError: oh", "failed_rank": 1})
@@ -55,8 +55,8 @@ def test_every_state_is_told_apart_without_torch(tmp_path: Path) -> None:
     found = {Path(run["run"]).name: run for run in json.loads(done.stdout)}
     assert {name[2:]: run["state"] for name, run in found.items()} == {
         "done": "done", "early": "stopped early", "failed": "failed", "preempted": "preempted", "running": "running",
-        "starting": "starting", "gone": "ended without a word", "elsewhere": "running",
-        "silent": "ended without a word", "new": "not started",
+        "starting": "starting", "gone": "crashed (no exit status)", "elsewhere": "running",
+        "silent": "crashed (no exit status)", "new": "not started",
     }  # fmt: skip
     assert found["c-failed"]["why"] == "rank 1: RuntimeError: oh"
     assert (found["e-running"]["step"], found["e-running"]["total_steps"]) == (7, 50)
@@ -69,11 +69,11 @@ def test_every_state_is_told_apart_without_torch(tmp_path: Path) -> None:
 
 def test_nothing_to_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["status"]) == 0
+    assert main(["status"]) == 0
     assert capsys.readouterr().out == "no runs in outputs\n"
-    assert cli.main(["status", "nowhere"]) == 2
-    assert cli.main(["stop", "nowhere"]) == 2
-    assert cli.main(["stop"]) == 2
+    assert main(["status", "nowhere"]) == 2
+    assert main(["stop", "nowhere"]) == 2
+    assert main(["stop"]) == 2
 
 
 @pytest.fixture
@@ -96,14 +96,14 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_slurm_is_asked_once_for_all_runs(slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    runs, elsewhere = tmp_path / "runs", replace(Presence.own(), host="elsewhere")
+    runs, elsewhere = tmp_path / "runs", replace(Lease.own(), host="elsewhere")
     made(runs / "waits", None, slurm={"job_id": "11"})
     made(runs / "runs", {"status": "running"}, elsewhere, slurm={"job_id": "12_4"})
     made(runs / "cancelled", {"status": "running"}, elsewhere, slurm={"job_id": "13"})
     made(runs / "forgotten", {"status": "done", "steps": 5}, slurm={"job_id": "14"})
     found = states(capsys, runs)
     assert {name: run["state"] for name, run in found.items()} == {
-        "waits": "queued", "runs": "running", "cancelled": "ended without a word", "forgotten": "done",
+        "waits": "queued", "runs": "running", "cancelled": "crashed (no exit status)", "forgotten": "done",
     }  # fmt: skip
     assert "CANCELLED" in found["cancelled"]["why"]
     assert "Priority" in found["waits"]["why"]
@@ -117,10 +117,10 @@ def test_stop_of_jobs(slurm: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     made(sweep / "1", {"status": "running"}, slurm={"job_id": "12_4"})
     made(sweep / "2", {"status": "done", "steps": 5}, slurm={"job_id": "13"})
     (sweep / "multirun.yaml").write_text("hydra: {}\n")
-    assert cli.main(["stop", str(sweep)]) == 0
+    assert main(["stop", str(sweep)]) == 0
     assert (slurm / "scancel.calls").read_text().splitlines() == ["11", "--signal=TERM 12_4"]
     assert [(sweep / name / "stop_requested").exists() for name in "012"] == [True, True, False]
-    assert cli.main(["stop", str(sweep / "2")]) == 2
+    assert main(["stop", str(sweep / "2")]) == 2
     assert "it is done" in capsys.readouterr().err
 
 
@@ -140,21 +140,21 @@ def test_trials_of_a_pipeline_have_its_job(slurm: Path, tmp_path: Path, capsys: 
         return [run["state"] for name, run in sorted(states(capsys, sweep).items()) if name != "pipeline"]
 
     assert seen() == ["done", "failed", "running", "starting", "starting", "queued"]
-    assert cli.main(["stop", str(sweep / "2")]) == 2
+    assert main(["stop", str(sweep / "2")]) == 2
     assert "leyden stop" in capsys.readouterr().err
-    assert cli.main(["stop", str(sweep)]) == 0
+    assert main(["stop", str(sweep)]) == 0
     assert sorted((slurm / "scancel.calls").read_text().splitlines()) == ["--signal=TERM 12_4", "11"]
     assert seen() == ["done", "failed", "stopping", "stopping", "stopping", "queued"]
     (slurm / "squeue.answer").write_text("12_4|PENDING|BeginTime\n")
     assert seen()[:5] == ["done", "queued", "queued", "queued", "queued"]
     (slurm / "squeue.answer").write_text("12_4|FAILED|NonZeroExitCode\n")
     (sweep / "pipeline" / "summary.json").write_text('{"status": "failed", "error": "no GPU", "failed_rank": 1}')
-    assert seen()[:3] == ["done", "failed", "ended without a word"]
+    assert seen()[:3] == ["done", "failed", "crashed (no exit status)"]
     assert f"its pipeline failed: no GPU; leyden resume {sweep}" in states(capsys, sweep)["2"]["why"]
 
 
 def test_trials_of_a_pipeline_of_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here, around = Presence.own(), {"folder": "../pipeline"}
+    here, around = Lease.own(), {"folder": "../pipeline"}
     made(tmp_path / "pipeline", {"status": "running"}, here)
     made(tmp_path / "0", {"status": "done", "steps": 5}, here, pipeline=around)
     made(tmp_path / "1", {"status": "running"}, here, pipeline=around)
@@ -162,8 +162,8 @@ def test_trials_of_a_pipeline_of_this_machine(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_stop_of_what_runs_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = made(tmp_path / "run", {"status": "running"}, replace(Presence.own(), host="elsewhere", pid=77))
-    assert cli.main(["stop", str(run)]) == 2
+    run = made(tmp_path / "run", {"status": "running"}, replace(Lease.own(), host="elsewhere", pid=77))
+    assert main(["stop", str(run)]) == 2
     said = capsys.readouterr().err
     assert "process 77 on elsewhere" in said
     assert f"on elsewhere: leyden stop {run}" in said.replace("\n      ", " ")
@@ -179,12 +179,12 @@ def test_a_run_is_seen_stopped_and_missed(
     seen = states(capsys, run_dir)["run"]
     assert (seen["state"], seen["total_steps"]) == ("running", 18 * 5000)
     assert seen["seconds_left"] is None or seen["seconds_left"] > 0
-    assert cli.main(["resume", str(run_dir)]) == 2
+    assert main(["resume", str(run_dir)]) == 2
     assert f"process {process.pid} on this host leads it" in capsys.readouterr().err
-    assert cli.main(["stop", str(run_dir)]) == 0
+    assert main(["stop", str(run_dir)]) == 0
     assert f"preempted, saved at step {summary(run_dir)['steps']}" in capsys.readouterr().out
     assert process.wait(30) == 75
-    assert cli.main(["stop", str(run_dir)]) == 2
+    assert main(["stop", str(run_dir)]) == 2
     assert "it is preempted" in capsys.readouterr().err
 
     process = processes.start(run_dir, "resume")
@@ -194,6 +194,6 @@ def test_a_run_is_seen_stopped_and_missed(
     process.wait(30)
     wait_until(lambda: not [pid for pid in workers if alive(pid)])
     missed = states(capsys, run_dir)["run"]
-    assert missed["state"] == "ended without a word"
+    assert missed["state"] == "crashed (no exit status)"
     assert f"process {process.pid}" in missed["why"]
     assert missed["checkpoint"] is not None

@@ -10,8 +10,9 @@ import pytest
 from pool import Pool
 from runs import TINY, Freeze, Processes, children, distance, rows, summary, wait_until, weights
 
-from leyden.trainer import checkpoint
-from leyden.trainer.launch import start
+from leyden.trainer.core.checkpoints import checkpoint_io
+from leyden.trainer.entrypoints.start import start
+from leyden.trainer.runs import checkpoints
 
 Pools = Callable[[int], Pool]
 SHORT = ["trainer.precision=64-true", "trainer.max_steps=5", "batch_size=48", "trainer.log_every_n_steps=1"]
@@ -23,7 +24,7 @@ def apart(one: Path, other: Path) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", [2, pytest.param(4, marks=pytest.mark.campaign)])
 def test_dropout_drops_the_same_units_on_any_number_of_workers(freeze: Freeze, pools: Pools, workers: int) -> None:
     options = [*TINY, *SHORT, "model.hidden=[32,24]", "model.dropout=0.4"]
     one, several = freeze("one", *options), freeze("several", *options, "strategy=ddp", devices(workers))
@@ -59,7 +60,9 @@ KILLED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KILLED)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "spatial" else pytest.mark.campaign) for name in KILLED]
+)
 def test_a_killed_run_goes_on_under_its_strategy_and_under_single(
     freeze: Freeze, processes: Processes, pools: Pools, name: str
 ) -> None:
@@ -69,15 +72,15 @@ def test_a_killed_run_goes_on_under_its_strategy_and_under_single(
         devices(2),
     )  # fmt: skip
     process = processes.start(run_dir)
-    wait_until(lambda: len(checkpoint.saved(run_dir)) > 1)
+    wait_until(lambda: len(checkpoints.saved(run_dir)) > 1)
     os.kill(max(children(process.pid)), signal.SIGKILL)
     output, _ = process.communicate(timeout=15)
     assert process.returncode == 1, output
     assert "failed: killed by SIGKILL" in output
     assert "last good checkpoint" in output
-    found = checkpoint.newest(run_dir)
+    found = checkpoint_io.newest(run_dir)
     assert found is not None
-    stands_at = checkpoint.step_of(found[0])
+    stands_at = checkpoints.step_of(found[0])
 
     single = shutil.copytree(run_dir, run_dir.with_name("single"))
     stop = f"trainer.max_steps: {stands_at + 5}"

@@ -1,4 +1,4 @@
-"""Optuna's sweeper: it looks for what the best checkpoints are kept by, and a trial that fails ends nobody else's."""
+"""Optuna's sweeper optimizes the metric of the best checkpoints, and a failed trial does not end the others."""
 
 from pathlib import Path
 
@@ -6,11 +6,9 @@ import pytest
 import yaml
 from runs import TINY, metrics, summary
 
-from leyden.trainer import cli
+from leyden.trainer.cli.main import main
 
 pytest.importorskip("hydra_plugins.hydra_optuna_sweeper")
-# the Optuna that Hydra's plugin allows is older than SQLAlchemy 2
-pytestmark = pytest.mark.filterwarnings("ignore:The ..declarative_base:DeprecationWarning")
 
 OPTUNA = ["hydra/sweeper=optuna", "hydra.sweep.dir=mine"]
 QUICK = [*TINY, "trainer.max_epochs=1", "trainer.enable_progress_bar=false", "logger=none", "topology=cpu"]
@@ -28,10 +26,10 @@ def test_trials_that_fail_and_that_cannot_be(here: Path, capfd: pytest.CaptureFi
     asked = ["hydra.sweeper.n_trials=4", "hydra.sweeper.n_jobs=2", "optimizer.lr=choice(0.1,1e30,-1,0.01)"]
     sampler = ["hydra/sweeper/sampler=random", "hydra.sweeper.sampler.seed=44"]
     pipeline = ["hydra/launcher=pipeline", "topology.devices_per_node=2"]
-    assert cli.main(["-m", *OPTUNA, *asked, *sampler, *pipeline, *QUICK]) == 1
-    said = capfd.readouterr()
-    assert "in trial 2 (optimizer.lr=-1" in said.err
-    assert said.out.count("│ refused │") == said.out.count("│ failed  │") == 1
+    assert main(["-m", *OPTUNA, *asked, *sampler, *pipeline, *QUICK]) == 1
+    output = capfd.readouterr()
+    assert "in trial 2 (optimizer.lr=-1" in output.err
+    assert output.out.count("│ refused │") == output.out.count("│ failed  │") == 1
     folders = [path.name for path in (here / "mine").iterdir() if path.is_dir()]
     assert sorted(folders) == ["0", "1", "3", "pipeline", "pipeline-3"]
     assert [summary(here / "mine" / name)["status"] for name in "013"] == ["done", "failed", "done"]
@@ -45,14 +43,14 @@ def test_trials_that_fail_and_that_cannot_be(here: Path, capfd: pytest.CaptureFi
 def test_the_least_is_the_best_where_checkpoints_say_so(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     least = ["callbacks.checkpoint.monitor=val/loss", "callbacks.checkpoint.mode=min"]
     asked = ["hydra.sweeper.n_trials=2", "hydra.sweeper.n_jobs=1", "optimizer.lr=interval(0.001,0.1)"]
-    assert cli.main(["-m", *OPTUNA, *asked, *least, *QUICK]) == 0
+    assert main(["-m", *OPTUNA, *asked, *least, *QUICK]) == 0
     found = yaml.safe_load((here / "mine" / "optimization_results.yaml").read_text())
     assert found["best_value"] == min(metrics(here / "mine" / name)["val/loss"] for name in "01")
     capfd.readouterr()
-    assert cli.main(["resume", "mine"]) == 0
-    said = capfd.readouterr().out
-    assert "2 of 2 trials are done" in said
-    assert "OptunaSweeper chooses no further trials" in said
+    assert main(["resume", "mine"]) == 0
+    output = capfd.readouterr().out
+    assert "2 of 2 trials are done" in output
+    assert "OptunaSweeper chooses no further trials" in output
 
 
 @pytest.mark.parametrize(
@@ -68,7 +66,7 @@ def test_the_least_is_the_best_where_checkpoints_say_so(here: Path, capfd: pytes
     ],
 )  # fmt: skip
 def test_nothing_is_made(words: str, key: str, remedy: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["-m", *OPTUNA, *QUICK, "optimizer.lr=choice(0.1,0.2)", *words.split()]) == 2
+    assert main(["-m", *OPTUNA, *QUICK, "optimizer.lr=choice(0.1,0.2)", *words.split()]) == 2
     error = capsys.readouterr().err
     assert key in error
     assert remedy in error

@@ -10,8 +10,8 @@ from pool import Pool
 from runs import Freeze, distance, metrics, weights
 from torch import Tensor, nn
 
-from leyden.trainer.launch import start
-from leyden.trainer.sync_batchnorm import GlobalBatchNorm, Padding, statistics_kept, synchronized
+from leyden.trainer.core.sync_batchnorm import GlobalBatchNorm, Padding, statistics_kept, synchronized
+from leyden.trainer.entrypoints.start import start
 
 Pools = Callable[[int], Pool]
 EXACT = ["trainer.precision=64-true", "trainer.sync_batchnorm=true", "trainer.enable_progress_bar=false",

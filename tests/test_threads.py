@@ -10,14 +10,18 @@ from pathlib import Path
 import pytest
 import torch
 from machines import build, dgx_like, minwa_like, topology_config
-from runs import Freeze, Processes, cut_back, summary, weights
+from runs import Freeze, Processes, cut_back, summary, wait_until, weights
 
-from leyden.trainer import busy, checkpoint, threads
-from leyden.trainer.config import load
-from leyden.trainer.discovery.processors import cpu_quota, physical_cores
-from leyden.trainer.launch import start
-from leyden.trainer.launch.roles import Place, Role, environment_of
-from leyden.trainer.threads import OF_AGENT, OMP, Threads, decided, share_of
+from leyden.trainer.base.log import log
+from leyden.trainer.config.schema import load
+from leyden.trainer.core import threads
+from leyden.trainer.core.checkpoints import checkpoint_io
+from leyden.trainer.core.threads import OF_AGENT, OMP, Threads, initial_threads, share_of
+from leyden.trainer.entrypoints.start import start
+from leyden.trainer.hardware import cpu_contention
+from leyden.trainer.hardware.affinity import allowed_cores
+from leyden.trainer.hardware.discovery.cpus import cpu_quota, physical_cores
+from leyden.trainer.launch.roles import LocalNode, Role, environment_of
 
 CORES = len(os.sched_getaffinity(0))
 NET = ["model=lenet5", "topology=cpu", "trainer.enable_progress_bar=false", "trainer.log_every_n_steps=1",
@@ -76,10 +80,10 @@ def test_cores_are_divided_by_the_workers_that_share_them(tmp_path: Path, monkey
     assert share() == cores
     assert share("topology.devices_per_node=4", "strategy=ddp") == cores // 4
     assert share("topology.devices_per_node=64", "strategy=ddp") == 1
-    simulated = ["strategy=easgd", "strategy.simulate=true", "topology.devices_per_node=64"]
+    simulated = ["strategy=easgd", "strategy.execution.simulate=true", "topology.devices_per_node=64"]
     assert share(*simulated) == cores, "one process acts all workers"
     three_to_one = ["topology.devices_per_node=4", "strategy=ddp", "topology.device.sockets=[0,0,0,1]"]
-    one_socket = physical_cores(threads.allowed_cores(topology_config(*three_to_one).topology, 4, root)[3], root)
+    one_socket = physical_cores(allowed_cores(topology_config(*three_to_one).topology, 4, root)[3], root)
     assert one_socket < cores
     assert [share(*three_to_one, rank=rank) for rank in range(4)] == [max(1, one_socket // 3)] * 3 + [one_socket]
     limited = tmp_path / "limited"
@@ -90,16 +94,18 @@ def test_cores_are_divided_by_the_workers_that_share_them(tmp_path: Path, monkey
 def test_who_decides(monkeypatch: pytest.MonkeyPatch) -> None:
     config = topology_config("topology=cpu")
     share = share_of(config, 0)
-    assert decided(config, 0, {}) == Threads(share, "cores", share)
-    assert decided(config, 0, {OMP: "7"}) == Threads(7, OMP, share)
-    assert decided(config, 0, {OMP: "3,2"}).count == 3
-    assert decided(config, 0, {OMP: "many"}).source == decided(config, 0, {OMP: ""}).source == "cores"
-    assert decided(config, 0, {OMP: "5", OF_AGENT: "5"}) == Threads(5, "cores", 5), "set by the agent, not by the user"
-    worker = environment_of(Role("worker", 0), config, Place())
+    assert initial_threads(config, 0, {}) == Threads(share, "cores", share)
+    assert initial_threads(config, 0, {OMP: "7"}) == Threads(7, OMP, share)
+    assert initial_threads(config, 0, {OMP: "3,2"}).count == 3
+    assert initial_threads(config, 0, {OMP: "many"}).source == initial_threads(config, 0, {OMP: ""}).source == "cores"
+    assert initial_threads(config, 0, {OMP: "5", OF_AGENT: "5"}) == Threads(5, "cores", 5), (
+        "set by the agent, not by the user"
+    )
+    worker = environment_of(Role("worker", 0), config, LocalNode())
     assert worker[OMP] == worker[OF_AGENT] == str(share)
-    assert environment_of(Role("server", 0), config, Place())[OMP] == "1"
+    assert environment_of(Role("server", 0), config, LocalNode())[OMP] == "1"
     monkeypatch.setenv(OMP, "7")
-    assert not {OMP, OF_AGENT} & environment_of(Role("worker", 0), config, Place()).keys()
+    assert not {OMP, OF_AGENT} & environment_of(Role("worker", 0), config, LocalNode()).keys()
 
 
 @pytest.mark.parametrize(
@@ -118,10 +124,10 @@ def test_what_a_resumed_run_computes_with(
     at_start: Threads, recorded: list[int], workers: int, count: int, told: str, as_before: None,
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(threads.log, "propagate", True)
+    monkeypatch.setattr(log, "propagate", True)
     threads._start = at_start
     threads.restore(recorded, 0, workers, silent=False)
-    assert threads.used().count == torch.get_num_threads() == count
+    assert threads.current().count == torch.get_num_threads() == count
     assert (told in caplog.text) if told else not caplog.text
 
 
@@ -146,7 +152,7 @@ def test_a_resumed_run_has_the_threads_of_its_checkpoint(freeze: Freeze, process
     assert "1 worker on cpu, 1 thread (OMP_NUM_THREADS), batch" in said
     assert (summary(whole)["threads"], summary(whole)["threads_from"]) == (1, OMP)
     broken, other = (cut_back(whole, tmp_path / name, 6) for name in ("broken", "other"))
-    assert checkpoint.newest(broken)[1]["threads"] == [1]  # pyright: ignore[reportOptionalSubscript]
+    assert checkpoint_io.newest(broken)[1]["threads"] == [1]  # pyright: ignore[reportOptionalSubscript]
     assert share_of(load(broken), 0) > 1
     said = on(processes, broken, "resume")
     assert "1 thread (as in the checkpoint)" in said
@@ -161,7 +167,7 @@ def test_a_resumed_run_has_the_threads_of_its_checkpoint(freeze: Freeze, process
 def test_a_process_is_left_as_it_was(as_before: None, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.set_num_threads(1)
     monkeypatch.setenv(OMP, "2")
-    with threads.fixed(topology_config("topology=cpu"), 0):
+    with threads.hold_threads(topology_config("topology=cpu"), 0):
         assert torch.get_num_threads() == 2
     assert torch.get_num_threads() == 1
 
@@ -184,33 +190,48 @@ def test_a_process_is_left_as_it_was(as_before: None, monkeypatch: pytest.Monkey
 def test_a_busy_machine_gets_a_remedy(
     others: float, processors: int, count: int, workers: int, told: str | None
 ) -> None:
-    said = busy.warning(others, processors, count, workers)
+    said = cpu_contention.warning(others, processors, count, workers)
     assert (said is None) if told is None else (said is not None and said.endswith(told))
 
 
 def test_only_other_processes_are_counted(tmp_path: Path) -> None:
-    def at(moment: float, work: list[int], ours: int) -> busy.CpuTime:
+    def at(moment: float, work: list[int], ours: float) -> cpu_contention.CpuTime:
         stat = "".join(f"cpu{n} {ticks} 0 0 99 99 0 0 0 0 0\n" for n, ticks in enumerate(work))
-        root = build(tmp_path / str(moment), {
-            "proc/stat": f"cpu {sum(work)} 0 0 9 9 0 0 0 0 0\n{stat}", "proc/7/task/7/children": "8 ",
-            "proc/7/stat": "7 (a b) R 1 1 1 0 -1 0 0 0 0 0 5 5 0 0 20 0 1",
-            "proc/8/stat": f"8 (x) R 7 1 1 0 -1 0 0 0 0 0 {ours} 0 0 0 20 0 1", "proc/8/task/8/children": "",
-        }).root  # fmt: skip
-        found = busy.CpuTime.now({0, 1}, 7, root)
-        return busy.CpuTime(moment, found.busy, found.family)
+        root = build(tmp_path / str(moment), {"proc/stat": f"cpu {sum(work)} 0 0 9 9 0 0 0 0 0\n{stat}"}).root
+        found = cpu_contention.CpuTime.now({0, 1}, os.getpid(), root)
+        return cpu_contention.CpuTime(moment, found.busy, ours)
 
-    before, after = at(0.0, [100, 100, 0], 50), at(2.0, [300, 200, 200], 150)
+    before, after = at(0.0, [100, 100, 0], 0.6), at(2.0, [300, 200, 200], 1.6)
     assert after.others_since(before) == pytest.approx(1.0), "of three seconds on both cores one was ours, in two"
-    assert at(0.1, [110, 100, 0], 50).others_since(before) is None
+    assert at(0.1, [110, 100, 0], 0.6).others_since(before) is None
 
 
+def test_the_family_is_this_process_its_descendants_and_their_ended_children() -> None:
+    spin = "import time\nwhile time.process_time() < 0.5: pass\n"
+    start_child = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {spin!r}])\n"
+    family = f"{start_child}print(flush=True)\n{spin}input()"
+    before = cpu_contention._family(os.getpid())
+    child = subprocess.Popen([sys.executable, "-c", family], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        wait_until(lambda: cpu_contention._family(child.pid) >= 0.9)
+        assert cpu_contention._family(os.getpid()) - before >= 0.9
+    finally:
+        child.kill()
+        child.communicate()
+
+
+@pytest.mark.slow
 def test_a_machine_that_is_really_busy(
     freeze: Freeze, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(busy, "_SHORTEST_S", 0.05)  # a run in this process starts at once: all is imported
+    monkeypatch.setattr(cpu_contention, "_SHORTEST_S", 0.05)  # a run in this process starts at once: all is imported
     run_dir = freeze("run", *NET, "trainer.max_steps=1")
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"], process_group=0) for _ in range(CORES)]
-    monkeypatch.setattr(busy, "_family", lambda ancestor, root: time.process_time())  # they are this test's children
+    monkeypatch.setattr(
+        cpu_contention, "_family", lambda ancestor: time.process_time()
+    )  # they are this test's children
     try:
         assert start(run_dir) == 0
     finally:

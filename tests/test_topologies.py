@@ -8,10 +8,10 @@ import pytest
 import yaml
 from machines import topology_config
 
-from leyden.trainer import cli
-from leyden.trainer.compose import Composer
-from leyden.trainer.config import Topology
-from leyden.trainer.topology import gpu_count
+from leyden.trainer.cli.main import main
+from leyden.trainer.config.compose import Composer
+from leyden.trainer.hardware.schema import Topology
+from leyden.trainer.hardware.topology import gpu_count
 
 FILES = sorted((Path(__file__).parents[1] / "conf/topology").glob("*.yaml"))
 SOURCES = r"\[(press|recalled|assumed|measured|tables|Paleo|cirrascale\.com)\]"
@@ -130,7 +130,7 @@ def test_what_cannot_run_here_is_refused(
     command: str, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert cli.main(command.split()) == 2
+    assert main(command.split()) == 2
     error = capsys.readouterr().err
     for part in told:
         assert part in error
@@ -142,7 +142,7 @@ def test_a_login_node_is_not_asked_for_the_nodes_gpus(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert cli.main(["topology=minwa", "strategy=ddp", "batch_size=144", "trainer.precision=16-mixed"]) == 2
+    assert main(["topology=minwa", "strategy=ddp", "batch_size=144", "trainer.precision=16-mixed"]) == 2
     error = capsys.readouterr().err
     assert "there is no sbatch on this machine" in error
     assert "GPU" not in error

@@ -11,8 +11,9 @@ import trainer_view_examples
 from lightning.pytorch import Trainer
 from runs import POINTS, Freeze, cut_back, metrics, summary, weights
 
-from leyden.trainer import checkpoint, cli
-from leyden.trainer.launch import start
+from leyden.trainer.cli.main import main
+from leyden.trainer.core.checkpoints import checkpoint_io
+from leyden.trainer.entrypoints.start import start
 
 FEW_BATCHES = ["trainer.limit_train_batches=3", "trainer.limit_val_batches=2"]
 OPTIONS = [*POINTS, "logger=none", "trainer.log_every_n_steps=50"]
@@ -75,7 +76,7 @@ def test_checkpoints_that_a_module_saves_are_whole(freeze: Freeze, seen: list[An
     assert notes[1][0] == str(run_dir / "checkpoints" / "step=00000006.ckpt")
     assert notes[1][1] == str(run_dir / "checkpoints" / "last.ckpt")
     assert seen[-2] is True, "at the end of the training it is there when the call returns"
-    steps = {path.stem: checkpoint.read(path)["position"]["step"] for path in run_dir.glob("*.ckpt")}
+    steps = {path.stem: checkpoint_io.read(path)["position"]["step"] for path in run_dir.glob("*.ckpt")}
     assert steps == {"at8": 8, "epoch0": 6, "epoch1": 12, "end": 12}
     broken = cut_back(run_dir, tmp_path / "broken", 0)
     (broken / "checkpoints" / "step=00000008.ckpt").write_bytes((broken / "at8.ckpt").read_bytes())
@@ -104,21 +105,21 @@ def test_what_is_not_offered_is_found_in_the_source_before_the_start(
 ) -> None:
     file = Path(trainer_view_examples.__file__)
     line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "self.print(self.trainer.fit_l" in text)
-    assert cli.main([*COMMAND, asking(name)]) == 2
+    assert main([*COMMAND, asking(name)]) == 2
     printed = " ".join(capsys.readouterr().err.split())
     assert f"{name} reads self.trainer.fit_loop ({file}:{line}), which Leyden's trainer does not offer" in printed
     assert not list(here.iterdir())
 
 
 def test_a_module_that_looks_before_it_reads_is_not_refused(here: Path, seen: list[Any]) -> None:
-    assert cli.main([*COMMAND, asking("AsksCarefully")]) == 0
+    assert main([*COMMAND, asking("AsksCarefully")]) == 0
     assert [entry for entry in seen if entry in ("no tuner", "none")] == ["no tuner", "none"]
 
 
 def test_what_no_source_shows_ends_the_run_with_module_attribute_and_line(
     here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main([*COMMAND, asking("AsksInASideDoor")]) == 1
+    assert main([*COMMAND, asking("AsksInASideDoor")]) == 1
     file = Path(trainer_view_examples.__file__)
     line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "return trainer.fit_loop" in text)
     printed = f"AsksInASideDoor reads trainer.fit_loop ({file}:{line}), which Leyden's trainer does not offer"

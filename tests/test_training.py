@@ -11,8 +11,9 @@ import torch
 from runs import TINY, Freeze, Processes, cut_back, rows, summary, wait_until, weights
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from leyden.trainer import checkpoint
-from leyden.trainer.launch import start
+from leyden.trainer.core.checkpoints import checkpoint_io
+from leyden.trainer.entrypoints.start import start
+from leyden.trainer.runs import checkpoints
 
 HERE = f"python_path=[{Path(__file__).parent}]"
 
@@ -59,39 +60,41 @@ def test_tensorboard_has_scalars_config_and_one_hparams_row(freeze: Freeze) -> N
         assert sum(parts) == pytest.approx(event.value, rel=1e-4)
 
 
-@pytest.mark.parametrize("stop_at", [18, 25, 0], ids=["epoch end", "mid-epoch", "before any checkpoint"])
-def test_a_resumed_run_is_the_unbroken_one(freeze: Freeze, tmp_path: Path, stop_at: int) -> None:
+def test_a_resumed_run_is_the_unbroken_one(freeze: Freeze, tmp_path: Path) -> None:
     whole = freeze(
         "whole", *TINY, "trainer.max_epochs=3", "callbacks=[default,ema]", "model.dropout=0.3",
         "trainer.log_every_n_steps=5", "callbacks.checkpoint.every_n_steps=1", "callbacks.checkpoint.keep_last=100",
     )  # fmt: skip
     start(whole)
-    broken = cut_back(whole, tmp_path / "broken", stop_at)
-    assert start(broken, "resume") == 0
-    assert losses(broken) == losses(whole)
-    assert len(rows(broken)) == len(losses(broken)), "a step was logged twice"
-    assert _scalars(broken, "train/loss") == _scalars(whole, "train/loss")
-    for name, value in weights(whole).items():
-        assert torch.equal(value, weights(broken)[name]), name
-    one, other = (checkpoint.read(run / "checkpoints" / "last.ckpt")["callbacks"]["ema"] for run in (broken, whole))
-    assert one["updates"] == other["updates"]
-    for name, value in other["average"].items():
-        assert torch.equal(one["average"][name], value), name
+    for stop_at in (18, 25, 0):  # an epoch's end, in its middle, before any checkpoint
+        broken = cut_back(whole, tmp_path / f"broken{stop_at}", stop_at)
+        assert start(broken, "resume") == 0
+        assert losses(broken) == losses(whole), stop_at
+        assert len(rows(broken)) == len(losses(broken)), "a step was logged twice"
+        assert _scalars(broken, "train/loss") == _scalars(whole, "train/loss"), stop_at
+        for name, value in weights(whole).items():
+            assert torch.equal(value, weights(broken)[name]), (stop_at, name)
+        one, other = (
+            checkpoint_io.read(run / "checkpoints" / "last.ckpt")["callbacks"]["ema"] for run in (broken, whole)
+        )
+        assert one["updates"] == other["updates"]
+        for name, value in other["average"].items():
+            assert torch.equal(one["average"][name], value), (stop_at, name)
 
 
 def test_killed_and_resumed_is_bit_identical(freeze: Freeze, processes: Processes) -> None:
-    options = [*TINY, "trainer.max_epochs=60", "trainer.log_every_n_steps=5", "callbacks=[default,ema]",
+    options = [*TINY, "trainer.max_epochs=20", "trainer.log_every_n_steps=5", "callbacks=[default,ema]",
                "callbacks.checkpoint.every_n_steps=7", "model.dropout=0.3"]  # fmt: skip
     whole, broken = freeze("whole", *options), freeze("broken", *options)
     assert start(whole) == 0
     process = processes.start(broken)
-    wait_until(lambda: len(checkpoint.saved(broken)) > 0 and checkpoint.step_of(checkpoint.saved(broken)[0]) > 100)
+    wait_until(lambda: len(checkpoints.saved(broken)) > 0 and checkpoints.step_of(checkpoints.saved(broken)[0]) > 40)
     process.kill()
     process.wait()
     assert summary(broken)["status"] == "running"
     assert start(broken, "resume") == 0
     first, second = summary(broken)["sessions"]
-    assert first["steps"] >= second["from_step"] >= 100, "what the killed session did is known"
+    assert first["steps"] >= second["from_step"] >= 40, "what the killed session did is known"
     assert second["from_step"] + second["steps"] == summary(broken)["steps"]
     assert losses(broken) == losses(whole)
     assert len(rows(broken)) == len(losses(broken)), "a step was logged twice"
@@ -108,17 +111,18 @@ def _scalars(run_dir: Path, tag: str) -> list[tuple[int, float]]:
     return sorted((event.step, event.value) for event in events.Scalars(tag))
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_exits_75_and_resume_goes_on(freeze: Freeze, processes: Processes) -> None:
     options = [*TINY, "trainer.max_epochs=200", "trainer.log_every_n_steps=10"]
     run_dir = freeze("run", *options)
     process = processes.start(run_dir)
-    wait_until(lambda: len(checkpoint.saved(run_dir)) > 0)
+    wait_until(lambda: len(checkpoints.saved(run_dir)) > 0)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=30)
     assert process.returncode == 75, output
     told = summary(run_dir)
     assert told["status"] == "preempted"
-    assert checkpoint.step_of(checkpoint.saved(run_dir)[0]) == told["steps"]
+    assert checkpoints.step_of(checkpoints.saved(run_dir)[0]) == told["steps"]
     assert "preempted at step" in output
     (run_dir / "resume.yaml").write_text(f"- {{changed: {{trainer.max_steps: {told['steps'] + 10}}}}}\n")
     assert start(run_dir, "resume") == 0
@@ -126,10 +130,11 @@ def test_sigterm_saves_and_exits_75_and_resume_goes_on(freeze: Freeze, processes
     assert summary(run_dir)["resumed_from_step"] == told["steps"]
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_checkpoint_and_exits_130(freeze: Freeze, processes: Processes) -> None:
     run_dir = freeze("run", *TINY, "trainer.max_epochs=200")
     process = processes.start(run_dir)
-    wait_until(lambda: len(checkpoint.saved(run_dir)) > 0)
+    wait_until(lambda: len(checkpoints.saved(run_dir)) > 0)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 130
@@ -139,12 +144,12 @@ def test_ctrl_c_leaves_a_checkpoint_and_exits_130(freeze: Freeze, processes: Pro
 def test_a_damaged_newest_checkpoint_is_passed_over(freeze: Freeze, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = freeze("run", *TINY, "trainer.max_epochs=3")
     start(run_dir)
-    newest, before = checkpoint.saved(run_dir)[:2]
+    newest, before = checkpoints.saved(run_dir)[:2]
     with open(newest, "r+b") as file:
         file.seek(newest.stat().st_size // 2)
         file.write(b"\xff" * 64)
-    with pytest.raises(checkpoint.DamagedCheckpoint):
-        checkpoint.read(newest)
+    with pytest.raises(checkpoint_io.DamagedCheckpoint):
+        checkpoint_io.read(newest)
     capsys.readouterr()
     assert start(run_dir, "resume") == 0
     output = capsys.readouterr().out
@@ -156,8 +161,8 @@ def test_a_damaged_newest_checkpoint_is_passed_over(freeze: Freeze, capsys: pyte
 def test_checkpoints_that_are_none_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.ckpt"
     path.write_bytes(content)
-    with pytest.raises(checkpoint.DamagedCheckpoint, match="damaged"):
-        checkpoint.read(path)
+    with pytest.raises(checkpoint_io.DamagedCheckpoint, match="damaged"):
+        checkpoint_io.read(path)
 
 
 def test_a_pickle_is_never_executed(tmp_path: Path) -> None:
@@ -166,8 +171,8 @@ def test_a_pickle_is_never_executed(tmp_path: Path) -> None:
             return os.mkdir, (str(tmp_path / "executed"),)
 
     torch.save({"format": 1, "model": Evil()}, tmp_path / "x.ckpt")
-    with pytest.raises(checkpoint.DamagedCheckpoint):
-        checkpoint.read(tmp_path / "x.ckpt")
+    with pytest.raises(checkpoint_io.DamagedCheckpoint):
+        checkpoint_io.read(tmp_path / "x.ckpt")
     assert not (tmp_path / "executed").exists()
 
 
@@ -176,19 +181,19 @@ def test_a_full_disk_leaves_the_old_checkpoint(freeze: Freeze, tmp_path: Path) -
 
     run_dir = freeze("run", *TINY)
     start(run_dir)
-    path = checkpoint.saved(run_dir)[0]
-    content = checkpoint.read(path)
+    path = checkpoints.saved(run_dir)[0]
+    content = checkpoint_io.read(path)
     content["model"]["ballast"] = torch.zeros(1 << 20)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
     try:
         with pytest.raises(OSError, match=r"could not write|File too large"):
-            checkpoint.write(content, path)
+            checkpoint_io.write(content, path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
-    assert checkpoint.read(path)["position"]["step"] == 36
+    assert checkpoint_io.read(path)["position"]["step"] == 36
     assert not list(path.parent.glob(".*"))
 
 
@@ -200,7 +205,7 @@ def test_nan_stops_with_step_and_learning_rate(freeze: Freeze, capfd: pytest.Cap
     assert "learning rate 1e+30" in error
     assert "at step" in error
     assert summary(run_dir)["status"] == "failed"
-    assert not checkpoint.saved(run_dir)
+    assert not checkpoints.saved(run_dir)
 
 
 @pytest.mark.parametrize(("every", "last"), [(4, 7), (50, 18)])

@@ -13,7 +13,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers.logger import Logger
 from runs import Freeze, rows, summary, weights
 
-from leyden.trainer.launch import start
+from leyden.trainer.entrypoints.start import start
 
 MODULES = [
     "Supervised", "AutoEncoder", "SimCLR", "MomentumTarget", "OneCycle", "LinearWarmup", "HydraTemplate",
@@ -63,7 +63,9 @@ def lightnings(name: str) -> tuple[LightningModule, Recorder, Trainer]:
 
 def options(name: str) -> list[str]:
     kind = getattr(getattr(tutorial_modules, name), "kind", "labelled")
-    data = "leyden.trainer.task_loaders.TaskLoaders" if name == "LoadersInside" else "tutorial_modules.TutorialData"
+    data = (
+        "leyden.trainer.data.task_loaders.TaskLoaders" if name == "LoadersInside" else "tutorial_modules.TutorialData"
+    )
     return [
         "dataset=synthetic", "~dataset.samples", "~dataset.classes", "~dataset.image_shape", "~model",
         "~task.label_smoothing", f"task._target_=tutorial_modules.{name}", f"dataset._target_={data}", "batch_size=8",

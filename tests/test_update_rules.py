@@ -9,12 +9,18 @@ import torch
 from quadratic import Worker, step, together
 from torch import nn
 
-from leyden.trainer.servers.pieces import Center, Optimized, bounds, cut, put_together
-from leyden.trainer.strategies.downpour import Downpour, server_optimizer
-from leyden.trainer.strategies.elastic_averaging import ElasticByAllReduce, ElasticByServer
-from leyden.trainer.strategies.flat_parameters import FlatParameters, Replica
-from leyden.trainer.strategies.local_averaging import LocalAveraging
-from leyden.trainer.strategies.requests import Compute, Push, Rule
+from leyden.trainer.strategies.asgd.update_rule import Downpour, server_optimizer
+from leyden.trainer.strategies.easgd.update_rules import ElasticByAllReduce, ElasticByServer
+from leyden.trainer.strategies.local_sgd.update_rule import LocalAveraging
+from leyden.trainer.strategies.local_update.flat_parameters import FlatParameters, Replica
+from leyden.trainer.strategies.local_update.ops import Compute, Push, UpdateRule
+from leyden.trainer.strategies.param_server.shard import (
+    CenterShard,
+    OptimizedShard,
+    merge_states,
+    segments_within,
+    shard_bounds,
+)
 
 
 def test_easgd_by_all_reduce_by_hand() -> None:
@@ -44,7 +50,7 @@ def test_the_elastic_step_conserves_the_sum() -> None:
 
 def test_easgd_by_server_takes_the_gradient_before_the_elastic_term() -> None:
     """lr 0.1, alpha 0.5, tau 2; the center moves at once, the worker after its gradient step."""
-    center = Center(torch.tensor([2.0], dtype=torch.float64), workers=1)
+    center = CenterShard(torch.tensor([2.0], dtype=torch.float64), workers=1)
     worker = Worker([1.0], lambda r: ElasticByServer(r, 0.5, 2, before=True), lr=0.1)
     step(worker, 0, center)
     assert center.values.tolist() == [1.5]  # e = 0.5 * (1 - 2)
@@ -56,7 +62,7 @@ def test_easgd_by_server_takes_the_gradient_before_the_elastic_term() -> None:
 
 def test_eamsgd_is_the_papers() -> None:
     """v <- d v - lr g(x + d v); x <- x + v - alpha (x_before - c), by hand for three steps, with tau = 1."""
-    center = Center(torch.tensor([0.5], dtype=torch.float64), workers=1)
+    center = CenterShard(torch.tensor([0.5], dtype=torch.float64), workers=1)
     worker = Worker([1.0], lambda r: ElasticByServer(r, 0.2, 1, before=True), lr=0.1, momentum=0.9, nesterov=True)
     x, v, c = 1.0, 0.0, 0.5
     for _ in range(3):
@@ -69,14 +75,16 @@ def test_eamsgd_is_the_papers() -> None:
         assert center.values.tolist() == [pytest.approx(c)]
 
 
-def downpour(n_fetch: int, n_push: int, share: float = 1.0) -> Callable[[Replica], Rule]:
-    return lambda replica: Downpour(replica, n_fetch, n_push, lambda: share)
+def downpour(n_fetch: int, n_push: int, factor: float = 1.0) -> Callable[[Replica], UpdateRule]:
+    return lambda replica: Downpour(replica, n_fetch, n_push, lambda: factor)
 
 
-def optimized(values: list[float], n_push: int = 1, workers: int = 1, **settings: Any) -> Optimized:
+def optimized(values: list[float], n_push: int = 1, workers: int = 1, **settings: Any) -> OptimizedShard:
     tensor = torch.tensor(values, dtype=torch.float64)
     segments = [(0, len(values))]
-    return Optimized(tensor, server_optimizer(torch.optim.SGD, settings, [None], tensor, segments, n_push), workers)
+    return OptimizedShard(
+        tensor, server_optimizer(torch.optim.SGD, settings, [None], tensor, segments, n_push), workers
+    )
 
 
 def test_downpour_by_hand() -> None:
@@ -91,7 +99,7 @@ def test_downpour_by_hand() -> None:
     assert worker.x == [pytest.approx(0.9 * server.values.item())], "fetched, then moved"
 
 
-def test_a_sum_that_is_pushed_at_a_meeting_keeps_the_rate_of_its_gradients() -> None:
+def test_a_sum_that_a_flush_pushes_keeps_the_rate_of_its_gradients() -> None:
     """The schedule, and the end of a warm start, may have moved on by then."""
     share = 1.0
     server = optimized([1.0], lr=0.1)
@@ -100,10 +108,10 @@ def test_a_sum_that_is_pushed_at_a_meeting_keeps_the_rate_of_its_gradients() -> 
     step(worker, 0, server)
     share = 0.5
     worker.optimizer.param_groups[0]["lr"] = 0.01
-    (request,) = worker.rule.settle()
-    assert isinstance(request, Push)
-    assert request.learning_rates == (0.1,)
-    assert request.value.tolist() == [pytest.approx(1 + 0.9)]
+    (op,) = worker.rule.flush()
+    assert isinstance(op, Push)
+    assert op.learning_rates == (0.1,)
+    assert op.value.tolist() == [pytest.approx(1 + 0.9)]
 
 
 def test_weights_decay_as_often_as_gradients_are_summed() -> None:
@@ -114,37 +122,37 @@ def test_weights_decay_as_often_as_gradients_are_summed() -> None:
     assert server.values.tolist() == [pytest.approx(1 - 0.1 * 3 * 0.5)]
 
 
-def test_workers_in_turn_are_workers_minus_one_versions_late() -> None:
+def test_the_staleness_of_workers_in_round_robin_is_workers_minus_one() -> None:
     server = optimized([1.0], workers=4, lr=0.01)
     team = [Worker([1.0], downpour(1, 1), lr=0.01) for _ in range(4)]
     running = [worker.rule.step() for worker in team]
-    for turn in range(20 * 4):  # a worker pushes and fetches again when its turn comes
+    for turn in range(20 * 4):  # in its turn a worker pushes and fetches again
         number = turn % 4
         if turn < 4:
             next(running[number])
             assert isinstance(running[number].send(server.pull(number).clone()), Compute)
             continue
         team[number].compute()
-        request = running[number].send(None)
-        assert isinstance(request, Push)
-        server.push(number, request.value, request.learning_rates)
+        op = running[number].send(None)
+        assert isinstance(op, Push)
+        server.push(number, op.value, op.learning_rates)
         running[number] = team[number].rule.step()
         next(running[number])
         running[number].send(server.pull(number).clone())
-    late = server.staleness
-    assert sum(late.values()) == 76
-    assert set(list(late.elements())[3:]) == {3}, "after the first round"
+    staleness = server.staleness
+    assert sum(staleness.values()) == 76
+    assert set(list(staleness.elements())[3:]) == {3}, "after the first round"
 
 
-def test_the_bound_on_staleness_makes_pushes_wait_and_nobody_for_ever() -> None:
-    server = Center(torch.zeros(1), workers=3, max_staleness=2)
+def test_bounded_staleness_delays_pushes_without_a_deadlock() -> None:
+    server = CenterShard(torch.zeros(1), workers=3, max_staleness=2)
     for number in range(3):
         server.pull(number)
     server.push(0, torch.zeros(1))
     server.pull(0)
     assert server.may_push(1)
     assert server.may_push(2)
-    assert not server.may_push(0), "1 and 2 could not both be at most 2 versions late"
+    assert not server.may_push(0), "1 and 2 could not both have a staleness of at most 2"
     server.push(1, torch.zeros(1))
     server.pull(1)
     assert [server.may_push(number) for number in range(3)] == [False, False, True]
@@ -154,7 +162,7 @@ def test_the_bound_on_staleness_makes_pushes_wait_and_nobody_for_ever() -> None:
 
 
 def test_a_push_that_is_not_finite_is_refused() -> None:
-    server = Center(torch.zeros(2), workers=1)
+    server = CenterShard(torch.zeros(2), workers=1)
     with pytest.raises(FloatingPointError, match=r"worker 0 pushed NaN or infinite"):
         server.push(0, torch.tensor([1.0, torch.inf]))
 
@@ -183,7 +191,7 @@ def test_adacomm_lowers_h_with_the_loss() -> None:
     seen = []
     for loss in (4.0, 1.0, 1.0, 1.0):
         for _ in range(8):
-            rule.lost(loss)
+            rule.record_loss(loss)
         while rule.losses[1]:
             together([worker])
         seen.append(rule.h)
@@ -208,22 +216,22 @@ def test_the_flat_vector_keeps_layouts_and_groups() -> None:
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3, 5])
-def test_pieces_are_even_and_can_be_cut_anew(servers: int) -> None:
-    edges = [bounds(11, servers, index) for index in range(servers)]
+def test_shards_are_even_and_can_be_resharded(servers: int) -> None:
+    edges = [shard_bounds(11, servers, index) for index in range(servers)]
     assert edges[0][0] == 0
     assert edges[-1][1] == 11
     assert all(one[1] == other[0] for one, other in pairwise(edges))
     assert max(b - a for a, b in edges) - min(b - a for a, b in edges) <= 1
     segments = [(0, 4), (1, 2), (0, 5)]
-    assert sum(elements for a, b in edges for _, elements in cut(segments, a, b)) == 11
-    assert cut(segments, 3, 7) == [(0, 1), (1, 2), (0, 1)]
+    assert sum(elements for a, b in edges for _, elements in segments_within(segments, a, b)) == 11
+    assert segments_within(segments, 3, 7) == [(0, 1), (1, 2), (0, 1)]
     values, momentum = torch.arange(11.0), torch.arange(11.0) + 100
     step_count = ["step", torch.tensor(3.0)]
     saved = [
         {"values": values[a:b], "version": 5, "optimizer": [["momentum_buffer", momentum[a:b]], step_count]}
         for a, b in edges
     ]
-    whole = put_together(saved, 2, 9)
+    whole = merge_states(saved, 2, 9)
     assert torch.equal(whole["values"], values[2:9])
     assert torch.equal(whole["optimizer"][0][1], momentum[2:9])
     assert whole["optimizer"][1][1].item() == 3.0

@@ -1,4 +1,4 @@
-"""asgd's warm start: worker 0 alone, with all it has pushed applied before another worker fetches anything."""
+"""Warm start of asgd: worker 0 alone; all its pushes are applied before another worker fetches."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,18 +9,18 @@ from pool import Pool
 from runs import TINY, Freeze, distance, summary, weights
 from torch import Tensor
 
-from leyden.trainer.launch import start
+from leyden.trainer.entrypoints.start import start
 
-TWO, SIMULATED = "topology.devices_per_node=2", "strategy.simulate=true"
+TWO, SIMULATED = "topology.devices_per_node=2", "strategy.execution.simulate=true"
 EXACT = [*TINY, "trainer.limit_train_batches=20", "trainer.precision=64-true", "optimizer.momentum=0",
          "optimizer.weight_decay=0", "schedule=constant"]  # fmt: skip
-WATCHED = ["batch_size=48", "strategy=asgd", TWO, "+callbacks.first._target_=ahead_examples.FirstFetch",
+WATCHED = ["batch_size=48", "strategy=asgd", TWO, "+callbacks.first._target_=local_update_examples.FirstFetch",
            f"python_path=[{Path(__file__).parent}]"]  # fmt: skip
 """A slice is 24 samples, an epoch 40 slices."""
 
 
 def alone(freeze: Freeze, steps: int) -> Tensor:
-    """The weights of one worker after so many steps of one slice each (flat)."""
+    """The weights of one worker after `steps` steps of one slice each (flat)."""
     run_dir = freeze("alone", *EXACT, "trainer.limit_train_batches=40", "batch_size=24", f"trainer.max_steps={steps}")
     assert start(run_dir) == 0
     return flat(run_dir)
@@ -36,14 +36,14 @@ def warm(freeze: Freeze, name: str, steps: int, n: int, *more: str) -> Path:
 
 
 def apart(run_dir: Path, oracle: Tensor) -> float:
-    """Relative distance of what the other worker has fetched first."""
+    """Relative distance of the other worker's first fetch."""
     fetched = torch.load(run_dir / "first_fetch.pt")
     return float((fetched - oracle).norm() / oracle.norm())
 
 
 @pytest.mark.parametrize("steps", [30, 40, 60], ids=["mid-epoch", "epoch's end", "second epoch"])
-@pytest.mark.parametrize("n", [1, 4, 100])
-def test_simulated_workers_start_from_what_the_first_has_come_to(freeze: Freeze, n: int, steps: int) -> None:
+@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(100, marks=pytest.mark.slow)])
+def test_simulated_workers_start_from_the_warm_start(freeze: Freeze, n: int, steps: int) -> None:
     """30 steps are no multiple of 4 pushes, and less than 100."""
     run_dir = warm(freeze, "warm", steps, n, SIMULATED)
     assert start(run_dir) == 0
@@ -52,13 +52,23 @@ def test_simulated_workers_start_from_what_the_first_has_come_to(freeze: Freeze,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("n", "loaders"), [(1, 0), (1, 1), (4, 0), (4, 1), (100, 0), (100, 1)])
-def test_real_workers_start_from_what_the_first_has_come_to(
+@pytest.mark.parametrize(
+    ("n", "loaders"),
+    [
+        (1, 1),
+        (4, 0),
+        (100, 1),
+        pytest.param(1, 0, marks=pytest.mark.campaign),
+        pytest.param(4, 1, marks=pytest.mark.campaign),
+        pytest.param(100, 0, marks=pytest.mark.campaign),
+    ],
+)
+def test_distributed_workers_start_from_the_warm_start(
     freeze: Freeze, pools: Callable[[int], Pool], n: int, loaders: int
 ) -> None:
-    """A loader process draws tickets before the ones before are trained."""
+    """A loader process draws tickets before the previous ones are trained."""
     servers = 2 if n == 4 else 1
-    run_dir = warm(freeze, "warm", 30, n, f"dataset.num_workers={loaders}", f"strategy.servers={servers}")
+    run_dir = warm(freeze, "warm", 30, n, f"dataset.num_workers={loaders}", f"strategy.execution.servers={servers}")
     pools(2).run(run_dir)
     assert apart(run_dir, alone(freeze, 30)) <= 1e-10
     assert summary(run_dir)["steps"] == 21
@@ -67,13 +77,13 @@ def test_real_workers_start_from_what_the_first_has_come_to(
 @pytest.mark.slow
 def test_a_recorded_warm_start_is_replayed(freeze: Freeze, pools: Callable[[int], Pool]) -> None:
     """With a checkpoint where the warm start ends, and one later."""
-    saves = ["callbacks.checkpoint.every_n_steps=15", "strategy.record=true"]
-    real = warm(freeze, "real", 30, 4, *saves, "trainer.max_steps=40")
-    pools(2).run(real)
-    replay = warm(freeze, "replay", 30, 4, *saves[:1], SIMULATED, f"strategy.replay={real / 'events.csv'}",
-                  "trainer.max_steps=40")  # fmt: skip
+    saves = ["callbacks.checkpoint.every_n_steps=15", "strategy.execution.record=true"]
+    distributed = warm(freeze, "distributed", 30, 4, *saves, "trainer.max_steps=40")
+    pools(2).run(distributed)
+    replayed = f"strategy.execution.replay={distributed / 'events.csv'}"
+    replay = warm(freeze, "replay", 30, 4, *saves[:1], SIMULATED, replayed, "trainer.max_steps=40")
     assert start(replay) == 0
-    assert distance(weights(replay), weights(real)) <= 1e-10
-    saved = [sorted(path.name for path in (run / "checkpoints").iterdir()) for run in (real, replay)]
+    assert distance(weights(replay), weights(distributed)) <= 1e-10
+    saved = [sorted(path.name for path in (run / "checkpoints").iterdir()) for run in (distributed, replay)]
     assert saved[0] == saved[1]
-    assert summary(real)["communication"]["bytes"] == summary(replay)["communication"]["bytes"]
+    assert summary(distributed)["communication"]["bytes"] == summary(replay)["communication"]["bytes"]

@@ -1,6 +1,6 @@
 """`python -m leyden.trainer` is `leyden`."""
 
-from .cli import entry_point
+from .cli.main import entry_point
 
 if __name__ == "__main__":
     entry_point()

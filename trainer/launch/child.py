@@ -1,4 +1,4 @@
-"""The side of a worker or server that its agent sees: it ends with the agent, and says why it failed."""
+"""The child's side of a process of the agent: it dies with the agent, and leaves an error file where it fails."""
 
 import os
 import signal
@@ -6,34 +6,38 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from .parent import end_with_parent
-from .records import Records
+from ..base.process import end_with_parent
+from .error_files import ErrorFiles
 
 AGENT = "LEYDEN_AGENT"
 """Environment variable: process id of the agent."""
 
 
 def end_with_agent() -> None:
-    """Have the kernel end this process when its agent dies; end it now where the agent is dead already."""
+    """Have the kernel kill this process when its agent dies; exit now where the agent is dead already."""
+    # PR_SET_PDEATHSIG: an agent that was killed (SIGKILL, out of memory) can end nothing itself, and workers that
+    # outlive it hold the devices while they wait for peers
     if not end_with_parent(int(os.environ[AGENT]), signal.SIGKILL):
         os._exit(1)
 
 
 def run_as_child(name: str, work: Callable[[], None]) -> NoReturn:
-    """Do the work of a process that has taken its signals over, and exit: 0, or 1 with a record of the exception."""
-    records = Records.of_agent()
-    records.tell(name)
-    records.listen(name)
+    """Do the work of a process that has installed its signal handlers, and exit: 0, or 1 with an error file."""
+    error_files = ErrorFiles.of_agent()
+    error_files.publish_heartbeat(name)
+    error_files.mark_ready(name)
     try:
         work()
     except Exception as error:
-        records.fail(name, error)
+        # before the exit: its peers fail as soon as this process's sockets close, and the earliest record is the cause
+        error_files.write_error(name, error)
         _exit(1)
     _exit(0)
 
 
 def _exit(code: int) -> NoReturn:
-    """Straight out: peers see closed sockets now, and no thread of gloo's can abort the interpreter's slow end."""
+    """Exit without the interpreter's shutdown."""
+    # os._exit: peers see closed sockets now, and no thread of gloo's can abort the interpreter's slow shutdown
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)

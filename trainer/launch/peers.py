@@ -1,56 +1,56 @@
-"""The other nodes of a run, as an attempt on this one sees them."""
+"""The other nodes of a run, as seen by a worker group on this node."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
-from .hang import Standing
+from .progress_report import ProgressReport
 
 
 class Peers(Protocol):
-    """The agents on the other nodes."""
+    """Agents of the other nodes."""
 
-    def look(self) -> None:
-        """Hear what they say, and tell them what is new here."""
+    def poll(self) -> None:
+        """Handle messages that have arrived, send what is new on this node."""
         ...
 
     def failing(self) -> bool:
-        """Whether the attempt has failed on one of them."""
+        """Whether their worker groups have failed, on any of them."""
         ...
 
-    def over(self) -> bool:
+    def workers_finished(self) -> bool:
         """Whether none of their workers runs any more."""
         ...
 
-    def standing_still(self, here: Sequence[Standing] | None) -> Sequence[Standing] | None:
-        """Tell them how the processes here stand, where no worker moves any more (None: one does).
+    def report_stall(self, local: Sequence[ProgressReport] | None) -> Sequence[ProgressReport] | None:
+        """Report the processes of this node where none of its workers makes progress (None: one does).
 
         Returns:
-            How the processes of all nodes stand, once, when nothing moves on any of them.
+            The reports of all nodes, once, when all of them have stalled.
         """
         ...
 
-    def say_failing(self) -> None: ...
+    def report_failing(self) -> None: ...
 
-    def say_over(self) -> None: ...
+    def report_workers_finished(self) -> None: ...
 
 
-class Nobody:
-    """The peers of an agent that is alone."""
+class NoPeers:
+    """Peers of an agent on the only node."""
 
-    def look(self) -> None:
+    def poll(self) -> None:
         return
 
     def failing(self) -> bool:
         return False
 
-    def over(self) -> bool:
+    def workers_finished(self) -> bool:
         return True
 
-    def standing_still(self, here: Sequence[Standing] | None) -> Sequence[Standing] | None:
-        return here
+    def report_stall(self, local: Sequence[ProgressReport] | None) -> Sequence[ProgressReport] | None:
+        return local
 
-    def say_failing(self) -> None:
+    def report_failing(self) -> None:
         return
 
-    def say_over(self) -> None:
+    def report_workers_finished(self) -> None:
         return

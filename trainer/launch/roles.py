@@ -1,30 +1,32 @@
-"""Which processes a run consists of, what they are called, and the environment that tells each what it is."""
+"""Processes of a run: their roles, their names, and the environment variables that give each its role."""
 
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from ..config import Config
-from ..threads import OF_AGENT, OMP, given, share_of
+from ..base.handshake import SECRET
+from ..config.schema import Config
+from ..core.threads import OF_AGENT, OMP, share_of, user_threads
 
 TORCHRUN = (
     "RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE",
     "ROLE_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE",
     "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS", "LEYDEN_SERVER", "LEYDEN_SERVERS", "LEYDEN_WORKER",
-    "LEYDEN_WORKERS", "LEYDEN_INCARNATION", OF_AGENT,
+    "LEYDEN_WORKERS", "LEYDEN_INCARNATION", SECRET, OF_AGENT,
 )  # fmt: skip
-"""What a process of ours never takes from whoever started the agent."""
+"""Environment variables that a worker or server never inherits from the agent's parent."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Which of a run's nodes this machine is."""
+class LocalNode:
+    """This machine as one of a run's nodes."""
 
-    node: int = 0
-    nodes: int = 1
+    rank: int = 0
+    count: int = 1
+    """Nodes of the run."""
     interface: str | None = None
-    """The network interface on which its workers reach the others."""
+    """Network interface on which its workers reach the other nodes."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,11 @@ class Role:
     number: int
     """Rank of a worker, index of a server."""
     incarnation: int | None = None
-    """Of an elastic worker: how many times it was started before."""
+    """Restarts of an elastic worker; None in lockstep."""
 
     @property
     def name(self) -> str:
-        """Of its files, see `records`."""
+        """Of its files, see `error_files`."""
         if self.kind == "server":
             return f"server-{self.number}"
         return str(self.number) if self.incarnation is None else f"{self.number}-{self.incarnation}"
@@ -56,48 +58,48 @@ class Role:
         return self.number if self.kind == "worker" else -1
 
 
-def workers_here(config: Config, place: Place) -> list[Role]:
-    """The workers of a node, the elastic ones in their first incarnation."""
-    here = config.processes // place.nodes
+def local_workers(config: Config, node: LocalNode) -> list[Role]:
+    """Workers of a node, elastic ones in their first incarnation."""
+    local_world_size = config.worker_processes // node.count
     first = 0 if config.elastic else None
-    return [Role("worker", place.node * here + local, first) for local in range(here)]
+    return [Role("worker", node.rank * local_world_size + local, first) for local in range(local_world_size)]
 
 
-def servers_here(config: Config, place: Place) -> list[Role]:
-    """The servers of a node."""
+def local_servers(config: Config, node: LocalNode) -> list[Role]:
+    """Servers of a node."""
     node_of = config.topology.server_node
-    return [Role("server", index) for index in range(config.servers) if node_of(index) == place.node]
+    return [Role("server", index) for index in range(config.servers) if node_of(index) == node.rank]
 
 
-def environment_of(role: Role, config: Config, place: Place) -> dict[str, str]:
-    """What makes a process the one that its role says, apart from where it meets the others.
+def environment_of(role: Role, config: Config, node: LocalNode) -> dict[str, str]:
+    """Environment variables of a role, without those of the rendezvous.
 
-    What the user has set in the agent's environment goes before OMP_NUM_THREADS and GLOO_SOCKET_IFNAME.
+    OMP_NUM_THREADS and GLOO_SOCKET_IFNAME are defaults: the agent's environment takes precedence.
     """
-    return {name: str(value) for name, value in _settings(role, config, place)}
+    return {name: str(value) for name, value in _settings(role, config, node)}
 
 
-def _settings(role: Role, config: Config, place: Place) -> Iterator[tuple[str, object]]:
+def _settings(role: Role, config: Config, node: LocalNode) -> Iterator[tuple[str, object]]:
+    local_world_size = config.worker_processes // node.count
     if role.kind == "server":
         yield OMP, 1
-    elif given(os.environ) is None:
-        share = share_of(config, role.number % (config.processes // place.nodes))
+    elif user_threads(os.environ) is None:
+        share = share_of(config, role.number % local_world_size)
         yield from ((OMP, share), (OF_AGENT, share))
-    if place.interface is not None:
-        yield "GLOO_SOCKET_IFNAME", place.interface
+    if node.interface is not None:
+        yield "GLOO_SOCKET_IFNAME", node.interface
     if role.kind == "server":
         yield from (("LEYDEN_SERVER", role.number), ("LEYDEN_SERVERS", config.servers))
     elif role.incarnation is not None:
-        yield from (("LEYDEN_WORKER", role.number), ("LEYDEN_WORKERS", config.processes))
+        yield from (("LEYDEN_WORKER", role.number), ("LEYDEN_WORKERS", config.worker_processes))
         yield "LEYDEN_INCARNATION", role.incarnation
     elif not is_alone(config):
-        here = config.processes // place.nodes
-        yield from (("RANK", role.number), ("LOCAL_RANK", role.number % here), ("GROUP_RANK", place.node))
-        yield "LOCAL_WORLD_SIZE", here
+        yield from (("RANK", role.number), ("LOCAL_RANK", role.number % local_world_size), ("GROUP_RANK", node.rank))
+        yield "LOCAL_WORLD_SIZE", local_world_size
     if not is_alone(config) and role.incarnation is None:
-        yield "WORLD_SIZE", config.processes
+        yield "WORLD_SIZE", config.worker_processes
 
 
 def is_alone(config: Config) -> bool:
-    """Whether the run has one process, which meets nobody: the same as in the command's own process."""
-    return config.processes == 1 and config.servers == 0 and config.pipeline is None
+    """Whether the run has a single process and needs no store: it could as well be the command's own."""
+    return config.worker_processes == 1 and config.servers == 0 and config.pipeline is None

@@ -1,4 +1,4 @@
-"""The store in which the processes of one attempt meet, served by an agent on one address only."""
+"""The key-value store of one worker group, served by the leading agent on one address only."""
 
 import socket
 from datetime import timedelta
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torch.distributed import TCPStore
+
 
 LOOPBACK = "127.0.0.1"
 _TIMEOUT = timedelta(seconds=60)
@@ -16,17 +17,17 @@ def listening_socket(host: str, port: int = 0) -> socket.socket:
     """A socket that listens on one address; port 0: a free one.
 
     Raises:
-        OSError: the host has no such address, or somebody listens there already.
+        OSError: the host has no such address, or the port is taken.
     """
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     return socket.create_server(address[:2], family=family, backlog=_WAITING_CONNECTIONS)
 
 
 class Store:
-    """A store at another node.
+    """The store as a client sees it.
 
     Args:
-        host, port: where it is served.
+        host, port: of the agent that serves it.
     """
 
     def __init__(self, host: str, port: int):
@@ -35,7 +36,7 @@ class Store:
         self._store: TCPStore | None = None
 
     def open(self) -> None:
-        """Have it answer, if it is not served by somebody else."""
+        """Start to serve it, where this agent does."""
 
     def set(self, key: str, value: str) -> None:
         from torch.distributed import TCPStore
@@ -49,17 +50,15 @@ class Store:
 
 
 class AgentStore(Store):
-    """Listens from the first moment on, so that processes can be told the port, and answers once it is open.
-
-    torch's own TCPStore would listen on every interface of the machine.
-    """
+    """The store that this agent serves: it listens from the start, so that its port is known, and answers once open."""
 
     def __init__(self, host: str = LOOPBACK):
+        # a socket of our own: torch's TCPStore would listen on every interface of the machine
         self._socket = listening_socket(host)
         super().__init__(host, int(self._socket.getsockname()[1]))
 
     def open(self) -> None:
-        """Serve. Imports torch, which takes seconds."""
+        """Start to serve. Imports torch, which takes seconds."""
         from torch.distributed import TCPStore
 
         self._store = TCPStore(

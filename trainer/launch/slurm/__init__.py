@@ -1,1 +1,1 @@
-"""Runs through Slurm: a job's script, its way into the queue, and what the job does on its nodes."""
+"""Runs through Slurm: the batch script, its submission, job arrays, rendezvous of the nodes."""

@@ -1,0 +1,209 @@
+"""Checkpoints that are well-formed and wrong: named, passed over, never called a good one."""
+
+import os
+import pickle
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from runs import TINY, Freeze, states, summary, weights
+
+from leyden.trainer.cli.main import main
+from leyden.trainer.core.checkpoints import checkpoint_io
+from leyden.trainer.core.checkpoints.pickle_code import code_in
+from leyden.trainer.entrypoints.start import start
+from leyden.trainer.runs import checkpoints
+from leyden.trainer.runs.summary import last_good_checkpoint
+
+Change = Callable[[dict[str, Any]], None]
+
+
+def at(*keys: str, value: Any) -> Change:
+    def change(content: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            content = content[key]
+        content[keys[-1]] = value
+
+    return change
+
+
+def without(*keys: str) -> Change:
+    def change(content: dict[str, Any]) -> None:
+        for key in keys[:-1]:
+            content = content[key]
+        del content[keys[-1]]
+
+    return change
+
+
+def spoil_weight(value: float) -> Change:
+    def change(content: dict[str, Any]) -> None:
+        next(iter(content["model"].values())).view(-1)[0] = value
+
+    return change
+
+
+def other_shape(content: dict[str, Any]) -> None:
+    name = next(iter(content["model"]))
+    content["model"][name] = torch.zeros(3, 5)
+
+
+def no_weight(content: dict[str, Any]) -> None:
+    content["model"].popitem()
+
+
+WRONG: dict[str, tuple[Change, str]] = {
+    "no model": (without("model"), "it holds no model"),
+    "model of another type": (at("model", value=[1]), "its `model` is of type list"),
+    "a weight is missing": (no_weight, "which the model has"),
+    "other shapes": (other_shape, "has shape (3, 5)"),
+    "NaN": (spoil_weight(float("nan")), "NaN or infinite"),
+    "infinite": (spoil_weight(float("inf")), "NaN or infinite"),
+    "unknown position": (at("position", "run_dir", value="/tmp"), "unknown keys: run_dir"),
+    "position overwrites a method": (at("position", "save_wanted", value=True), "unknown keys: save_wanted"),
+    "text for a step": (at("position", "step", value="36"), "step=36"),
+    "truth for a step": (at("position", "epoch", value=True), "epoch=True"),
+    "negative": (at("position", "samples", value=-1), "samples=-1"),
+    "huge step": (at("position", "step", value=10**15), "its name says step 36"),
+    "endless step": (at("position", "step", value=10**40), "its position has step=1000"),
+    "no position": (without("position"), "it lacks position"),
+    "no step": (without("position", "step"), "lacks step"),
+    "no optimizer": (without("optimizer"), "it lacks optimizer"),
+    "servers": (at("servers", value="many"), "its `servers` is of type str"),
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from conftest import _frozen
+
+    run_dir = tmp_path_factory.mktemp("whole") / "run"
+    run_dir.mkdir()
+    (run_dir / "config.yaml").write_text(_frozen((*TINY, "callbacks.checkpoint.keep_last=5")))
+    assert start(run_dir) == 0
+    return run_dir
+
+
+def spoiled(whole: Path, to: Path, change: Change, every: bool = False) -> Path:
+    """A copy whose newest checkpoint, or every one, is well-formed and wrong."""
+    shutil.copytree(whole, to)
+    (to / "checkpoints" / "last.ckpt").unlink()
+    (to / "summary.json").unlink()
+    for path in checkpoints.saved(to)[: None if every else 1]:
+        content = torch.load(path, weights_only=True)
+        change(content)
+        torch.save(content, path)
+    return to
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_it_is_named_and_the_one_before_is_used(
+    whole: Path, tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    change, says = WRONG[name]
+    run_dir = spoiled(whole, tmp_path / "run", change)
+    newest, before = checkpoints.saved(run_dir)
+    assert start(run_dir, "resume") == 0
+    printed = "".join(capfd.readouterr())
+    assert f"{newest} " in printed
+    assert says in printed
+    assert f"goes on from {before}" in printed
+    assert all(torch.equal(value, weights(whole)[key]) for key, value in weights(run_dir).items())
+
+
+def test_the_wrong_one_is_never_called_good(whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run_dir = spoiled(whole, tmp_path / "run", WRONG["NaN"][0])
+    newest, before = checkpoints.saved(run_dir)
+    assert checkpoint_io.newest(run_dir, to_evaluate=False)
+    assert str(before) in last_good_checkpoint(run_dir)
+    assert states(capfd, run_dir)["run"]["checkpoint"] == f"checkpoints/{before.name}"  # pyright: ignore[reportArgumentType]
+    assert start(run_dir, "resume") == 0, "written again, it is good again"
+    assert str(newest) in last_good_checkpoint(run_dir)
+
+
+def test_a_damaged_one_does_not_displace_a_good_one(freeze: Freeze) -> None:
+    run_dir = freeze("run", *TINY, "callbacks.checkpoint.every_n_steps=10")
+    assert start(run_dir) == 0
+    (run_dir / "checkpoints" / "last.ckpt").unlink()
+    newest, before = checkpoints.saved(run_dir)
+    assert (checkpoints.step_of(newest), checkpoints.step_of(before)) == (36, 30)
+    newest.write_bytes(b"nothing")
+    (run_dir / "resume.yaml").write_text("- changed: {trainer.max_steps: 32}\n")
+    (run_dir / "summary.json").unlink()
+    assert start(run_dir, "resume") == 0
+    assert [checkpoints.step_of(path) for path in checkpoints.intact(run_dir)] == [32, 30]
+
+
+@pytest.mark.parametrize("every", [False, True])
+def test_eval_of_weights_that_are_not_finite_exits_1(
+    whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], every: bool
+) -> None:
+    run_dir = spoiled(whole, tmp_path / "run", WRONG["NaN"][0], every)
+    before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file() and path.name != "run.log"}
+    newest = checkpoints.saved(run_dir)[0]
+    for named in (run_dir, newest):
+        assert main(["eval", str(named)]) == 1
+        printed = "".join(capfd.readouterr())
+        assert "Traceback" not in printed
+        assert f"{newest} is damaged: " in printed
+        assert "has NaN or infinite values" in printed
+        assert "last good" not in printed
+    assert {p: p.read_bytes() for p in run_dir.rglob("*") if p.is_file() and p.name != "run.log"} == before
+
+
+def test_if_none_is_left_it_is_one_error(whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run_dir = spoiled(whole, tmp_path / "run", other_shape, every=True)
+    for verb in ("resume", "eval"):
+        assert main([verb, str(run_dir)]) == 2
+        printed = " ".join("".join(capfd.readouterr()).split())
+        assert "none of the 2 checkpoints" in printed
+        assert "has shape (3, 5)" in printed
+        assert "Traceback" not in printed
+        assert "last good" not in printed
+    assert main(["resume", str(checkpoints.saved(run_dir)[0])]) == 2
+
+
+class Evil:
+    def __init__(self, canary: Path):
+        self.canary = canary
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, (f"touch {self.canary}",)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4])
+@pytest.mark.parametrize("form", ["zip", "plain"])
+def test_code_is_named_and_refused(tmp_path: Path, protocol: int, form: str) -> None:
+    canary, path = tmp_path / "executed", tmp_path / "step=00000001.ckpt"
+    content = {"format": 1, "model": Evil(canary)}
+    if form == "zip":
+        torch.save(content, path, pickle_protocol=protocol)
+    else:
+        path.write_bytes(pickle.dumps(content, protocol=protocol))
+    assert code_in(path) == ["posix.system"]
+    with pytest.raises(checkpoint_io.DamagedCheckpoint) as error:
+        checkpoint_io.read(path)
+    assert str(error.value) == f"{path} contains code (`posix.system`): refused"
+    assert not canary.exists()
+
+
+def test_names_that_are_put_together_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "x.ckpt"
+    inst = b"(S'touch x'\nios\nsystem\n."
+    memoized = b"\x80\x04\x8c\x05posix\x94\x8c\x06system\x94h\x00h\x01\x93\x8c\x01x\x85R."
+    for opcodes, name in ((inst, "os.system"), (memoized, "posix.system")):
+        with zipfile.ZipFile(path, "w") as container:
+            container.writestr("x/data.pkl", opcodes)
+            container.writestr("x/version", "3\n")
+        assert code_in(path) == [name]
+        with pytest.raises(checkpoint_io.DamagedCheckpoint, match=f"contains code .`{name}`.: refused"):
+            checkpoint_io.read(path)
+
+
+def test_a_good_one_contains_none(whole: Path) -> None:
+    assert code_in(checkpoints.saved(whole)[0]) == []
+    assert summary(whole)["status"] == "done"

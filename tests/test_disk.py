@@ -1,0 +1,280 @@
+"""Full disks, and run folders that are renamed, removed or locked: one sentence, and nothing is lost."""
+
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from disk_examples import BALLAST, FREED, free
+from runs import TINY, Freeze, Processes, rows, states, summary, weights
+
+from leyden.trainer.entrypoints.start import start
+from leyden.trainer.runs import checkpoints
+
+HERE = f"python_path=[{Path(__file__).parent}]"
+DDP = ["strategy=ddp", "topology.devices_per_node=2"]
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
+
+
+def disturbed(how: str, step: int) -> list[str]:
+    return [*TINY, "trainer.log_every_n_steps=1", HERE, "+callbacks.disturb._target_=disk_examples.Disturb",
+            f"+callbacks.disturb.how={how}", f"+callbacks.disturb.step={step}"]  # fmt: skip
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 4 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder], check=False).returncode:
+        pytest.skip("no file system can be mounted here")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def moved_to(disk: Path, frozen: Path) -> Path:
+    run_dir = disk / frozen.name
+    run_dir.mkdir()
+    (run_dir / "config.yaml").write_bytes((frozen / "config.yaml").read_bytes())
+    return run_dir
+
+
+def undisturbed(freeze: Freeze, tmp_path: Path, *options: str) -> Path:
+    (tmp_path / FREED).touch()
+    whole = freeze("whole", *options)
+    assert start(whole) == 0
+    (tmp_path / FREED).unlink()
+    return whole
+
+
+def assert_equal(one: Path, other: Path) -> None:
+    mine, theirs = weights(one), weights(other)
+    assert all(torch.equal(mine[name], theirs[name]) for name in theirs)
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("step", "kept", "says"),
+    [
+        (17, None, "checkpoints/step=00000018.ckpt takes about"),
+        (20, "step=00000018.ckpt", "checkpoints/step=00000036.ckpt takes about"),
+        (-1, "step=00000036.ckpt", "summary.json could not be written"),
+    ],
+    ids=["first save", "log and save", "end"],
+)
+def test_a_full_disk_is_one_sentence_and_the_run_goes_on_bit_equal(
+    freeze: Freeze, tmp_path: Path, disk: Path, capfd: pytest.CaptureFixture[str],
+    step: int, kept: str | None, says: str,
+) -> None:  # fmt: skip
+    options = disturbed("fill", step)
+    whole = undisturbed(freeze, tmp_path, *options)
+    run_dir = moved_to(disk, freeze("run", *options))
+    capfd.readouterr()
+    assert start(run_dir) == 1
+    printed = "".join(capfd.readouterr())
+    assert printed.count("Traceback") == 0, printed
+    assert printed.count(f"the disk is full at {run_dir}: {says}") == 1, printed
+    assert (f"last good checkpoint: {run_dir}/checkpoints/{kept}" if kept else "no checkpoint") in printed
+    found = summary(run_dir)
+    assert found["status"] == "failed"
+    assert says in found["error"]
+    free(disk)
+    assert start(run_dir, "resume") == 0
+    assert summary(run_dir)["status"] == "done"
+    assert_equal(run_dir, whole)
+
+
+@needs_root
+def test_logs_lose_lines_and_the_run_nothing(
+    freeze: Freeze, tmp_path: Path, disk: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    options = [*disturbed("fill_for_a_while", 55), "trainer.max_epochs=6", "callbacks.checkpoint.every_n_epochs=3"]
+    whole = undisturbed(freeze, tmp_path, *options)
+    run_dir = moved_to(disk, freeze("run", *options))
+    assert start(run_dir) == 0
+    printed = "".join(capfd.readouterr())
+    assert "Traceback" not in printed
+    assert printed.count("metrics.csv: the disk is full") == 1
+    assert printed.count("events.out.tfevents: the disk is full") == 1
+    assert_equal(run_dir, whole)
+    mine, theirs = rows(run_dir), {row["step"]: row for row in rows(whole)}
+    logged = [row["step"] for row in mine]
+    assert logged == [step for step in theirs if step in logged]
+    assert {"54", "96", "108"} <= set(logged), "lines before and after"
+    assert "94" not in logged
+    assert all(row["train/loss"] == theirs[row["step"]]["train/loss"] for row in mine), "no row was glued to another"
+
+
+@needs_root
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [20, -1], ids=["save", "end"])
+def test_a_full_disk_of_two_workers(
+    freeze: Freeze, processes: Processes, tmp_path: Path, disk: Path, step: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = moved_to(disk, freeze("run", *disturbed("fill", step), *DDP))
+    code, printed = processes.run(run_dir)
+    assert code == 1
+    assert "Traceback" not in printed
+    assert printed.count("the disk is full at") == 1, printed
+    assert "last good checkpoint: " in printed
+    assert summary(run_dir)["status"] == "failed"
+    assert states(capsys, run_dir)["run"]["state"] == "failed"
+    before = weights(run_dir)
+    free(disk)
+    code, printed = processes.run(run_dir, "resume")
+    assert code == 0, printed
+    if step == -1:
+        assert all(torch.equal(value, before[name]) for name, value in weights(run_dir).items())
+    else:
+        whole = moved_to(disk, freeze("whole", *disturbed("fill", step), *DDP))
+        assert processes.run(whole)[0] == 0
+        assert_equal(run_dir, whole)
+
+
+@needs_root
+def test_a_full_disk_where_the_summary_cannot_grow(tmp_path: Path, disk: Path) -> None:
+    from disk_examples import fill
+
+    from leyden.trainer.runs.summary import mark_failed, read_summary, write_summary
+
+    sessions = [{"started_at": f"2026-01-01T00:00:0{n}", "steps": 1, "note": "x" * 400} for n in range(9)]
+    write_summary(disk, {"status": "running", "sessions": sessions})
+    size = (disk / "summary.json").stat().st_size
+    fill(disk)
+    mark_failed(disk, "e" * 50_000, 0)
+    assert read_summary(disk)["status"] == "failed"
+    assert (disk / "summary.json").stat().st_size == size
+    assert (disk / BALLAST).exists()
+
+
+@pytest.mark.parametrize("how", ["rename", "remove"])
+def test_a_lost_folder_is_one_sentence_and_is_not_created_again(
+    freeze: Freeze, tmp_path: Path, capfd: pytest.CaptureFixture[str], how: str
+) -> None:
+    options = [*disturbed(how, 20), "logger=none"]
+    whole = undisturbed(freeze, tmp_path, *options)
+    run_dir = freeze("run", *options)
+    capfd.readouterr()
+    assert start(run_dir) == 1
+    printed = "".join(capfd.readouterr())
+    assert "Traceback" not in printed
+    assert printed.count(f"the run folder {run_dir} was {how}d") == 1, printed
+    assert not run_dir.exists()
+    if how == "rename":
+        place = tmp_path / "renamed"
+        assert f"renamed to {place}" in printed
+        assert f"leyden resume {place}" in printed
+        assert summary(place)["status"] == "failed"
+        (tmp_path / FREED).touch()
+        assert start(place, "resume") == 0
+        assert_equal(place, whole)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("logger", ["none", "default"])
+def test_a_renamed_folder_of_two_workers(freeze: Freeze, processes: Processes, tmp_path: Path, logger: str) -> None:
+    options = [*disturbed("rename", 20), *DDP, "trainer.log_every_n_steps=50"]
+    run_dir = freeze("run", *options, *(["logger=none"] if logger == "none" else []))
+    code, printed = processes.run(run_dir)
+    assert code == 1
+    assert "Traceback" not in printed, printed
+    assert f"was renamed to {tmp_path / 'renamed'}" in printed
+    assert f"last good checkpoint: {tmp_path / 'renamed'}/checkpoints/step=00000018.ckpt" in printed
+    assert not run_dir.exists()
+    assert summary(tmp_path / "renamed")["status"] == "failed"
+
+
+@needs_root
+def test_a_locked_folder_is_one_sentence(freeze: Freeze, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    probe = tmp_path / "probe"
+    probe.mkdir()
+    if subprocess.run(["chattr", "+i", probe], check=False, capture_output=True).returncode:
+        pytest.skip("this file system has no immutable folders")
+    subprocess.run(["chattr", "-i", probe], check=True)
+    run_dir = freeze("run", *disturbed("lock", 20))
+    try:
+        assert start(run_dir) == 1
+    finally:
+        subprocess.run(["chattr", "-i", run_dir, run_dir / "checkpoints"], check=True)
+    printed = "".join(capfd.readouterr())
+    assert "Traceback" not in printed, printed
+    assert printed.count(f"the run folder {run_dir} cannot be written: ") == 1, printed
+    assert summary(run_dir)["status"] == "failed", "the file itself can be written"
+
+
+@needs_root
+@pytest.mark.slow
+def test_a_file_system_that_does_not_answer(freeze: Freeze, processes: Processes, tmp_path: Path) -> None:
+    image, folder = tmp_path / "image", tmp_path / "stalled"
+    folder.mkdir()
+    image.write_bytes(b"")
+    os.truncate(image, 16 << 20)
+    for command in (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, folder], ["fsfreeze", "-u", folder]):
+        code = subprocess.run(command, check=False, capture_output=True).returncode
+        if code and command[0] != "fsfreeze":
+            pytest.skip("no file system of a file can be mounted here")
+    try:
+        options = [*disturbed("freeze", 20), "trainer.hang_timeout=3"]
+        run_dir = moved_to(folder, freeze("run", *options))
+        process = processes.start(run_dir)
+        assert process.stdout is not None
+        lines: list[str] = []
+        for line in process.stdout:  # until the process says it, while its file system is frozen
+            lines.append(line)
+            if "does not answer" in line:
+                break
+        printed = "".join(lines)
+        assert f"the file system of {run_dir} does not answer" in printed
+        assert "no progress for 3 s (trainer.hang_timeout)" in printed
+        assert "Traceback" not in printed
+        subprocess.run(["fsfreeze", "--unfreeze", folder], check=True)
+        assert process.wait(timeout=20) == 1
+    finally:
+        subprocess.run(["fsfreeze", "--unfreeze", folder], check=False, capture_output=True)
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def test_files_of_a_run_are_as_open_as_the_umask_says(freeze: Freeze) -> None:
+    for mask, name in ((0o077, "closed"), (0o027, "group")):
+        before = os.umask(mask)
+        try:
+            run_dir = freeze(name, *TINY, "trainer.max_epochs=1")
+            assert start(run_dir) == 0
+        finally:
+            os.umask(before)
+        made = [run_dir, *run_dir.rglob("*")]
+        assert checkpoints.saved(run_dir)
+        open_ones = [path for path in made if stat.S_IMODE(path.stat().st_mode) & mask]
+        assert not open_ones
+
+
+SECRETS = {
+    "HF_TOKEN": "hf_leak0", "AWS_SECRET_ACCESS_KEY": "leak1key", "WANDB_API_KEY": "leak2key",
+    "DB_PASSWORD": "leak3word", "MY_SECRET": "leak4secret", "NCCL_NET_AUTH_TOKEN": "leak5token",
+    "NCCL_PROXY": "http://user:leak6word@proxy:80", "GLOO_STORE_PASSWORD": "leak7word",
+    "https_proxy": "http://user:leak8word@proxy:80", "TORCH_NCCL_KEY": "leak9key",
+}  # fmt: skip
+
+
+def test_no_file_of_a_run_holds_secrets_of_the_environment(
+    freeze: Freeze, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    from leyden.trainer.config.schema import load
+    from leyden.trainer.hardware.comm_env import apply
+
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    run_dir = freeze("run", *TINY, "trainer.max_epochs=1")
+    apply(load(run_dir).topology, run_dir)
+    assert start(run_dir) == 0
+    written = (run_dir / "environment.txt").read_text()
+    assert "NCCL_DEBUG=WARN" in written
+    assert "NCCL_PROXY" in written
+    found = b"".join(path.read_bytes() for path in run_dir.rglob("*") if path.is_file())
+    printed = "".join(capfd.readouterr())
+    assert not [value for value in SECRETS.values() if value.encode() in found or value in printed]
+    assert b"leak6" not in found

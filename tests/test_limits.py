@@ -1,0 +1,330 @@
+"""Resource bombs in data sets: refused by name before they take memory or time; their harmless neighbours are read."""
+
+import gzip
+import io
+import os
+import socket
+import struct
+import subprocess
+import sys
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from leyden.datasets.cifar10 import CIFAR10
+from leyden.datasets.decode import decode, is_image
+from leyden.datasets.files import open_files
+from leyden.datasets.image_folder import ImageFolder
+from leyden.datasets.jpeg_scans import count_scans
+from leyden.datasets.limits import Limits
+from leyden.trainer.core.checkpoints import checkpoint_io
+from leyden.trainer.engine.init_weights import load_weights
+
+USED = """
+import os, resource, sys
+{imports}
+before = os.times()
+resource.setrlimit(resource.RLIMIT_AS, 2 * (({bytes} + 512 * 2**20,)))
+{code}
+after = os.times()
+assert after.user + after.system - before.user - before.system < 1, after
+"""
+
+
+def within_limits(code: str, imports: str) -> str:
+    """Run code in a process that may take 512 MB and a second of CPU beyond its imports. Returns its output."""
+    size = "int(open('/proc/self/statm').read().split()[0]) * os.sysconf('SC_PAGE_SIZE')"
+    program = USED.format(imports=imports, code=code, bytes=size)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+READ = """
+try:
+    print(ImageFolder("train", {root!r}, image_size=8)[{index}][0].shape)
+except ValueError as error:
+    print(error)
+"""
+IMPORT = "from leyden.datasets.image_folder import ImageFolder"
+
+
+def encoded(kind: str = "JPEG", progressive: bool = False) -> bytes:
+    pixels = np.random.default_rng(0).integers(0, 255, (24, 32, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, kind, **({"progressive": True} if progressive else {}))
+    return buffer.getvalue()
+
+
+def with_scans(scans: int) -> bytes:
+    """A progressive JPEG whose last scan is repeated."""
+    data = encoded(progressive=True)
+    last = data.rfind(b"\xff\xda")
+    return data[:last] + data[last:-2] * (scans - count_scans(data) + 1) + b"\xff\xd9"
+
+
+def claims_pixels(side: int) -> bytes:
+    """A JPEG whose header declares a square of so many pixels a side."""
+    data = bytearray(encoded())
+    at = data.find(b"\xff\xc0") + 5
+    data[at : at + 4] = struct.pack(">HH", side, side)
+    return bytes(data)
+
+
+def zeros(path: Path, size: int) -> None:
+    """A zip whose member decompresses to `size` zeros, next to an image."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        with archive.open("cat/bomb.jpg", "w", force_zip64=True) as member:
+            for _ in range(size >> 20):
+                member.write(bytes(1 << 20))
+        archive.writestr("cat/photo.jpg", encoded())
+
+
+def understated(path: Path, size: int) -> None:
+    """The same, the header declaring 1,000 bytes."""
+    zeros(path, size)
+    data = bytearray(path.read_bytes())
+    entry = data.rfind(b"PK\x01\x02", 0, data.rfind(b"PK\x01\x02"))
+    data[entry + 24 : entry + 28] = struct.pack("<I", 1000)
+    path.write_bytes(data)
+
+
+def overstated(path: Path, size: int) -> None:
+    """A stored member whose header declares 3 GB."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("cat/bomb.jpg", b"x")
+        archive.writestr("cat/photo.jpg", encoded())
+    data = bytearray(path.read_bytes())
+    entry = data.find(b"PK\x01\x02")
+    data[entry + 20 : entry + 28] = struct.pack("<II", 3 << 30, 3 << 30)
+    path.write_bytes(data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [(zeros, "limits.file_bytes"), (understated, "more bytes than its header says"), (overstated, "limits.file_bytes")],
+)
+def test_a_bomb_in_a_zip_takes_neither_memory_nor_time(
+    tmp_path: Path, make: Callable[[Path, int], None], reason: str
+) -> None:
+    path = tmp_path / "set.zip"
+    make(path, 1 << 30)
+    told = within_limits(READ.format(root=str(path), index=0) + READ.format(root=str(path), index=1), IMPORT)
+    bomb, photo = told.splitlines()
+    assert bomb.startswith(f"{path}/cat/bomb.jpg")
+    assert reason in bomb
+    assert photo == "torch.Size([3, 8, 8])"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [(with_scans(2000), "2,000 scans are more than dataset.limits.scans=64"), (claims_pixels(65500), "limits.pixels")],
+    ids=["scans", "pixels"],
+)
+def test_a_bomb_of_an_image_takes_neither_memory_nor_time(tmp_path: Path, data: bytes, reason: str) -> None:
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat" / "1.jpg").write_bytes(data)
+    told = within_limits(READ.format(root=str(tmp_path), index=0), IMPORT)
+    assert told.startswith(f"{tmp_path}/cat/1.jpg: ")
+    assert reason in told
+
+
+def test_scans_are_counted_from_the_markers() -> None:
+    assert count_scans(encoded()) == 1
+    assert count_scans(encoded(progressive=True)) == 10
+    assert count_scans(with_scans(64)) == 64
+    thumbnail = b"\xff\xe1" + (2 + 200).to_bytes(2, "big") + b"\xff\xda" * 100
+    data = encoded(progressive=True)
+    assert count_scans(data[:2] + thumbnail + data[2:]) == 10, "those of an EXIF thumbnail do not count"
+    for damaged in (b"", b"\xff\xd8", data[:40], b"\xff\xd8" + b"\xff" * 100, b"\xff\xd8\xff\xe1\0\0"):
+        assert count_scans(damaged) == 0
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_neighbours_of_a_limit_pass(kind: str) -> None:
+    data = encoded(kind)
+    assert decode(data, "x", limits=Limits(pixels=24 * 32)).shape == (24, 32, 3)
+    with pytest.raises(ValueError, match=r"x: .*dataset\.limits\.pixels=767"):
+        decode(data, "x", limits=Limits(pixels=24 * 32 - 1))
+    assert decode(with_scans(64), "x").shape == (24, 32, 3)
+    with pytest.raises(ValueError, match="65 scans"):
+        decode(with_scans(65), "x")
+
+
+@pytest.mark.parametrize("archive", [False, True])
+def test_the_size_of_a_file(tmp_path: Path, archive: bool) -> None:
+    root = tmp_path / "set.zip" if archive else tmp_path
+    (tmp_path / "cat").mkdir()
+    data = encoded()
+    (tmp_path / "cat" / "1.jpg").write_bytes(data)
+    if archive:
+        with zipfile.ZipFile(root, "w", zipfile.ZIP_DEFLATED) as made:
+            made.writestr("cat/1.jpg", data)
+    assert ImageFolder("train", root, 8, Limits(file_bytes=len(data) + 100))[0][0].shape == (3, 8, 8)
+    with pytest.raises(ValueError, match=rf"cat/1\.jpg.*limits\.file_bytes={len(data) - 1}"):
+        ImageFolder("train", root, 8, Limits(file_bytes=len(data) - 1))[0]
+
+
+def test_what_is_no_regular_file_is_an_unreadable_sample(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    os.mkfifo(tmp_path / "cat" / "1.jpg")
+    (tmp_path / "cat" / "2.jpg").symlink_to("/dev/zero")
+    (tmp_path / "photo").write_bytes(encoded())
+    (tmp_path / "cat" / "4.jpg").symlink_to(tmp_path / "photo")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "cat" / "3.jpg"))
+        data = ImageFolder("train", tmp_path, 8)
+        for index in range(3):
+            with pytest.raises((OSError, ValueError), match=rf"cat/{index + 1}\.jpg"):
+                data[index]
+    assert data[3][0].shape == (3, 8, 8), "links to regular files are followed"
+    os.mkfifo(tmp_path / "set.zip")
+    with pytest.raises(ValueError, match=r"set\.zip is not a regular file"):
+        open_files(tmp_path / "set.zip", is_image)
+
+
+def test_links_that_multiply_folders_end(tmp_path: Path) -> None:
+    for level in range(12):
+        (tmp_path / f"{level}").mkdir()
+        for name in "abcd":
+            (tmp_path / f"{level}" / name).symlink_to(tmp_path / f"{level + 1}")
+    (tmp_path / "12").mkdir()
+    with pytest.raises(ValueError, match=r"dataset\.limits\.links=100"):
+        open_files(tmp_path / "0", is_image)
+    deep = tmp_path / "deep"
+    for _ in range(70):
+        deep = deep / "x"
+    deep.mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"dataset\.limits\.depth=64"):
+        open_files(tmp_path / "deep", is_image)
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "tar"])
+def test_the_number_of_files(tmp_path: Path, kind: str) -> None:
+    names = [f"cat/{number}.jpg" for number in range(20)]
+    root = tmp_path / f"set.{kind}"
+    if kind == "folder":
+        (root / "cat").mkdir(parents=True)
+        for name in names:
+            (root / name).write_bytes(b"x")
+    elif kind == "zip":
+        with zipfile.ZipFile(root, "w") as archive:
+            for name in names:
+                archive.writestr(name, b"x")
+    else:
+        with tarfile.open(root, "w") as archive:
+            for name in names:
+                archive.addfile(tarfile.TarInfo(name), io.BytesIO())
+    assert len(open_files(root, is_image, Limits(members=21)).names) == 20
+    with pytest.raises(ValueError, match=r"set\.\w+.* more files than dataset\.limits\.members=19"):
+        open_files(root, is_image, Limits(members=19))
+
+
+def test_a_header_of_a_tar_that_declares_gigabytes(tmp_path: Path) -> None:
+    header = tarfile.TarInfo("././@PaxHeader")
+    header.type, header.size = tarfile.XHDTYPE, 1 << 30
+    path = tmp_path / "set.tar"
+    path.write_bytes(header.tobuf(tarfile.USTAR_FORMAT) + bytes(512))
+    os.truncate(path, 2 << 30)
+    with pytest.raises(ValueError, match=r"set\.tar: a header of 1,073,741,824 bytes at byte 512"):
+        open_files(path, is_image)
+
+
+@pytest.mark.slow
+def test_a_tar_gz_that_decompresses_to_gigabytes(tmp_path: Path) -> None:
+    path = tmp_path / "cifar-10-binary.tar.gz"
+    header = tarfile.TarInfo("data_batch_1.bin")
+    header.size = 1 << 32
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    with path.open("wb") as file:
+        file.write(packer.compress(header.tobuf(tarfile.GNU_FORMAT)))
+        for _ in range(1 << 9):
+            file.write(packer.compress(bytes(1 << 20)))
+        file.write(packer.flush())
+    with pytest.raises(ValueError, match=r"binary\.tar\.gz: more bytes than dataset\.limits\.file_bytes"):
+        CIFAR10("train", path)
+
+
+def test_a_batch_of_cifar10_is_limited_too(tmp_path: Path) -> None:
+    batch = tmp_path / "test_batch.bin"
+    batch.write_bytes(bytes(3073 * 2))
+    assert len(CIFAR10("test", tmp_path)) == 2
+    with pytest.raises(
+        ValueError, match=r"test_batch\.bin: 6,146 bytes are more than dataset\.limits\.file_bytes=6145"
+    ):
+        CIFAR10("test", tmp_path, Limits(file_bytes=6145))
+    with tarfile.open(tmp_path / "whole.tar", "w") as archive:
+        archive.add(batch, "test_batch.bin")
+    (tmp_path / "set.tar.gz").write_bytes(gzip.compress((tmp_path / "whole.tar").read_bytes()))
+    assert len(CIFAR10("test", tmp_path / "set.tar.gz")) == 2
+
+
+def test_limits_are_positive() -> None:
+    with pytest.raises(ValueError, match=r"limits\.pixels=0 must be at least 1"):
+        Limits(pixels=0)
+
+
+def edited(path: Path, change: Callable[[str, bytes], bytes], method: int = zipfile.ZIP_STORED) -> Path:
+    """A checkpoint of four weights, its entries changed."""
+    torch.save({"format": 1, "model": {"w": torch.zeros(4)}}, path.with_suffix(".whole"))
+    with zipfile.ZipFile(path.with_suffix(".whole")) as whole, zipfile.ZipFile(path, "w", method) as archive:
+        for entry in whole.infolist():
+            archive.writestr(entry.filename, change(entry.filename, whole.read(entry)))
+    return path
+
+
+def reshaped(elements: int, stride: int) -> Callable[[str, bytes], bytes]:
+    """Replaces the pickled shape and stride of the weights."""
+
+    def change(name: str, data: bytes) -> bytes:
+        if not name.endswith("data.pkl"):
+            return data
+        numel = data.index(b"K\x04", data.index(b"cpu"))
+        shape = data.index(b"K\x04", numel + 2)
+        strides = data.index(b"K\x01", shape + 2)
+        declared = b"\x8a\x08" + elements.to_bytes(8, "little")
+        return data[:shape] + declared + data[shape + 2 : strides] + bytes([0x4B, stride]) + data[strides + 2 :]
+
+    return change
+
+
+def test_checkpoints_that_declare_more_than_they_hold(tmp_path: Path) -> None:
+    same = edited(tmp_path / "same.ckpt", lambda name, data: data)
+    assert torch.equal(checkpoint_io.read(same)["model"]["w"], torch.zeros(4))
+    for path, reason in (
+        (edited(tmp_path / "zeros.ckpt", lambda name, data: bytes(1 << 24), zipfile.ZIP_DEFLATED), "compressed"),
+        (edited(tmp_path / "long.ckpt", reshaped(10**12, 1)), "is damaged"),
+        (edited(tmp_path / "repeated.ckpt", reshaped(10**12, 0)), "declare 4,000,000,000,000 bytes (model.w: "),
+    ):
+        with pytest.raises(checkpoint_io.DamagedCheckpoint) as caught:
+            checkpoint_io.read(path)
+        assert str(path) in str(caught.value)
+        assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("declared", [b"\xff" * 7 + b"\x7f", (10**9).to_bytes(8, "little")])
+def test_weights_whose_header_is_longer_than_the_file(tmp_path: Path, declared: bytes) -> None:
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(declared + b"{}")
+    with pytest.raises(ValueError, match=r"init_from=.*w\.safetensors cannot be read"):
+        load_weights(torch.nn.Linear(2, 2), str(path), {})
+
+
+def test_weights_whose_offsets_are_outside_the_file(tmp_path: Path) -> None:
+    header = b'{"w":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}}'
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
+    with pytest.raises(ValueError, match=r"w\.safetensors cannot be read"):
+        load_weights(torch.nn.Linear(2, 2), str(path), {})
+    os.mkfifo(tmp_path / "pipe.safetensors")
+    with pytest.raises(ValueError, match=r"pipe\.safetensors is not a file"):
+        load_weights(torch.nn.Linear(2, 2), str(tmp_path / "pipe.safetensors"), {})

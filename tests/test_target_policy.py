@@ -1,0 +1,487 @@
+"""What a config may execute: nothing of the blocklist under any name, of another user's run only what is known."""
+
+import os
+import pickle
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from runs import TINY
+
+from leyden.trainer.base.errors import ConfigError
+from leyden.trainer.cli.main import main
+from leyden.trainer.config.locate import RefusedTarget, locate
+from leyden.trainer.config.schema import load
+from leyden.trainer.config.target_policy import untrusted_runs
+from leyden.trainer.config.target_policy.untrusted_runs import restricted
+
+MINE = "target_policy_examples"
+QUIET = [*TINY, "trainer.max_steps=1", "trainer.enable_progress_bar=false", "logger=none"]
+NOBODY = 54321
+
+
+class Touch:
+    """Creates the file when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return os.system, ("touch canary",)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with what a hostile config may point at; each of it creates the file `canary`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(__file__).parent)])
+    code = "import os\nos.system('touch canary')\n"
+    for name in ("evil.py", "hubconf.py"):
+        (tmp_path / name).write_text(code)
+    for name in ("evil.pkl", "evil.npy"):
+        (tmp_path / name).write_bytes(pickle.dumps(Touch()))
+    torch.save(Touch(), tmp_path / "evil.pt")
+    return tmp_path
+
+
+def untouched(folder: Path) -> None:
+    made = {path.name for path in folder.iterdir()} - {"evil.py", "hubconf.py", "evil.pkl", "evil.npy", "evil.pt"}
+    assert not made & {"canary", "outputs", "multirun"}, made
+
+
+TOUCH = "+model.command='touch canary'"
+ARGS = "+model.args=[touch,canary]"
+MODELS = {
+    # target: overrides of its arguments
+    "os.system": [TOUCH],
+    "posix.system": [TOUCH],
+    "os.mkdir": ["+model.path=canary"],
+    "os.path.os.system": [TOUCH],
+    "subprocess.run": [ARGS],
+    "subprocess.Popen": [ARGS],
+    "shutil.copyfile": ["+model.src=evil.py", "+model.dst=canary"],
+    "shutil.rmtree": ["+model.path=evil.py"],
+    "pty.spawn": ["+model.argv=[touch,canary]"],
+    "runpy.run_path": ["+model.path_name=evil.py"],
+    "importlib.import_module": ["+model.name=evil"],
+    "pickle.load": [],
+    "builtins.exec": [],
+    "builtins.__import__": ["+model.name=evil"],
+    "builtins.open": ["+model.file=canary", "+model.mode=w"],
+    "functools.partial": [],
+    "operator.methodcaller": [],
+    "ctypes.CDLL": ["+model.name=evil.so"],
+    "tempfile.mkdtemp": ["+model.dir=.", "+model.prefix=canary"],
+    "logging.FileHandler": ["+model.filename=canary"],
+    "logging.config.dictConfig": ["+model.config={version:1,handlers:{h:{class:logging.FileHandler,filename:canary}}}"],
+    "psutil.Popen": [ARGS],
+    "yaml.unsafe_load": ["+model.stream='!!python/object/apply:os.system [touch canary]'"],
+    "joblib.load": ["+model.filename=evil.pkl"],
+    "numpy.load": ["+model.file=evil.npy", "+model.allow_pickle=true"],
+    "hydra.utils.instantiate": ["+model.config={path:evil}"],
+    "hydra.utils.get_method": ["+model.path=os.system"],
+    "omegaconf.OmegaConf.save": ["+model.config={a:1}", "+model.f=canary"],
+    "torch.load": ["+model.f=evil.pt", "+model.weights_only=false"],
+    "torch.save": ["+model.obj=1", "+model.f=canary"],
+    "torch.hub.load": ["+model.repo_or_dir=.", "+model.model=x", "+model.source=local"],
+    "torch.from_file": ["+model.filename=canary", "+model.shared=true", "+model.size=1"],
+    "torch.utils.cpp_extension.load": ["+model.name=x", "+model.sources=[evil.cpp]"],
+    "torch.ops.load_library": ["+model.path=evil.so"],
+    "torch.os.system": [TOUCH],
+    "torch.nn.Module.__init__": [],
+    "torch.tensor": ["+model.data=[1]"],
+    "lightning.pytorch.os.system": [TOUCH],
+    "lightning.pytorch.LightningModule.load_from_checkpoint": ["+model.checkpoint_path=evil.pt"],
+    "leyden.trainer.base.paths.os.system": [TOUCH],
+    "leyden.trainer.cli.main.main": ["+model.arguments=[]"],
+    "leyden.trainer.base.atomic_file.write_atomically": ["+model.path=canary", "+model.text=x"],
+    f"{MINE}.os.system": [TOUCH],
+    f"{MINE}.system_of.system": [TOUCH],
+    f"{MINE}.shell": [TOUCH],
+    f"{MINE}.touch": [],
+    f"{MINE}.Tools.run": [TOUCH],
+    f"{MINE}.Tools.inner.system": [TOUCH],
+    f"{MINE}.environ.update": ["+model.LD_PRELOAD=evil.so"],
+    f"{MINE}.torch.os.system": [TOUCH],
+    f"{MINE}.torch.hub.load": ["+model.repo_or_dir=.", "+model.model=x", "+model.source=local"],
+    f"{MINE}.anonymous": [],
+}
+
+
+@pytest.mark.parametrize("target", MODELS)
+def test_a_hostile_target_is_refused_and_never_called(
+    target: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([f"model._target_={target}", "~model.parallel", *MODELS[target]]) == 2
+    error = capsys.readouterr().err
+    assert "leyden: nothing was started" in error
+    assert f"model._target_ = {target}" in error
+    untouched(here)
+
+
+CALL = "{_target_:os.system,command:'touch canary'}"
+ALIAS = "{_target_:torch.os.system,command:'touch canary'}"
+OWN = [f"model._target_={MINE}.Net"]
+ELSEWHERE = {
+    # overrides: the key at fault
+    "nested": ([*OWN, f"+model.norm={CALL}"], "model.norm._target_"),
+    "nested, by an alias": ([*OWN, f"+model.norm={ALIAS}"], "model.norm._target_"),
+    "nested, partial": (
+        [*OWN, "+model.norm={_target_:os.system,_partial_:true,command:'touch canary'}"], "model.norm._target_"),
+    "in a list": ([*OWN, f"+model.layers=[{CALL}]"], "model.layers.0._target_"),
+    "in a list in a list, by an alias": ([*OWN, f"+model.layers=[[1,{ALIAS}]]"], "model.layers.0.1._target_"),
+    "in a dictionary in a node": (
+        [*OWN, f"+model.a={{_target_:{MINE}.text,b:{{c:{CALL}}}}}"], "model.a.b.c._target_"),
+    "a dataset": (["dataset._target_=os.system", "+dataset.command='touch canary'"], "dataset._target_"),
+    "a dataset's class": (["dataset._target_=torch.os.system"], "dataset._target_"),
+    "a task": (["task._target_=torch.os.system", "+task.command='touch canary'"], "task._target_"),
+    "a strategy": (["strategy._target_=torch.os.system", "+strategy.command='touch canary'"], "strategy._target_"),
+    "an optimizer": (["optimizer._target_=torch.os.system"], "optimizer._target_"),
+    "a schedule": (["schedule._target_=torch.os.system"], "schedule._target_"),
+    "an augmentation": (["augment._target_=torch.os.system", "+augment.command='touch canary'"], "augment._target_"),
+    "a callback": ([f"+callbacks.mine={ALIAS}"], "callbacks.mine._target_"),
+    "a logger": ([f"+logger.mine={ALIAS}"], "logger.mine._target_"),
+    "a class of another group": (["optimizer._target_=torch.nn.Linear"], "optimizer._target_"),
+    "a network as a callback": ([f"+callbacks.mine._target_={MINE}.Tools"], "callbacks.mine._target_"),
+}  # fmt: skip
+SWEPT = {
+    "Hydra's callback": ([f"+hydra.callbacks.a={CALL}"], "hydra.callbacks.a._target_"),
+    "Hydra's callback, by an alias": ([f"+hydra.callbacks.a={ALIAS}"], "hydra.callbacks.a._target_"),
+    "Hydra's sweeper": (["hydra.sweeper._target_=os.system"], "hydra.sweeper._target_"),
+    "Hydra's launcher": (["hydra.launcher._target_=os.system"], "hydra.launcher._target_"),
+    "an argument of the sweeper": ([f"+hydra.sweeper.a={CALL}"], "hydra.sweeper.a._target_"),
+    "the Optuna sweeper's function": (["+hydra.sweeper.custom_search_space=os.system"], "custom_search_space"),
+    "a factory of logging": (
+        ["hydra/job_logging=default", "+hydra.job_logging.handlers.a={'()':os.system,command:'touch canary'}"], "()"),
+    "a class of logging": (
+        ["hydra/job_logging=default", "+hydra.job_logging.handlers.a={class:subprocess.Popen,args:[touch,canary]}"],
+        "hydra.job_logging.handlers.a.class"),
+    "a class of logging, by an alias": (
+        ["hydra/hydra_logging=default", "+hydra.hydra_logging.formatters.a={class:torch.os.system}"],
+        "hydra.hydra_logging.formatters.a.class"),
+    "an object in logging": (
+        ["hydra/job_logging=default", "hydra.job_logging.handlers.console.stream='ext://os.environ'"],
+        "hydra.job_logging.handlers.console.stream"),
+    "an environment variable": (["+hydra.job.env_set.LD_PRELOAD=evil.so"], "hydra.job.env_set.LD_PRELOAD"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", ELSEWHERE)
+def test_it_is_refused_wherever_a_config_names_it(case: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    overrides, key = ELSEWHERE[case]
+    assert main([*overrides, "~model.parallel"]) == 2
+    error = capsys.readouterr().err
+    assert "leyden: nothing was started" in error
+    assert key in error
+    untouched(here)
+
+
+@pytest.mark.parametrize("case", SWEPT)
+def test_hydras_own_node_gets_the_same_verdict(case: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    overrides, key = SWEPT[case]
+    assert main(["-m", "seed=1,2", *overrides]) == 2
+    error = capsys.readouterr().err
+    assert "leyden: nothing was started" in error
+    assert key in error
+    untouched(here)
+    assert main(overrides) == 2
+    untouched(here)
+
+
+REFUSED = """
+os.popen os.execv os.environ.update posix.system subprocess.getoutput runpy.run_module importlib.util.os.system
+builtins.getattr builtins.eval builtins.setattr socket.create_server sqlite3.connect hydra.utils.call
+hydra._internal.utils._locate torch.serialization.load torch.UntypedStorage.from_file torch.jit.load
+torch.package.PackageImporter
+torch.multiprocessing.spawn torch.distributed.rpc.init_rpc torch.nn.modules.module.functools.partial
+torch.sys.path.insert
+torch.utils.model_zoo.load_url leyden.trainer.base.process.keep_freed_memory antigravity.fly this.s code.interact
+io.open
+multiprocessing.Process concurrent.futures.ProcessPoolExecutor pathlib.Path.touch gc.get_objects inspect.getattr_static
+leyden.trainer.components.callbacks.progress.sys.path.append numpy.f2py.compile numpy.lib.format.read_array
+lightning.pytorch.Trainer typing.get_type_hints types.FunctionType unittest.mock.patch timeit.timeit logging.Formatter
+weakref.finalize atexit.register signal.signal webbrowser.open urllib.request.urlretrieve dill.loads cloudpickle.load
+"""
+
+
+@pytest.mark.parametrize("target", REFUSED.split())
+def test_more_names_that_are_refused(target: str) -> None:
+    with pytest.raises(RefusedTarget):
+        locate(target)
+
+
+LOCATED = [
+    "torch.optim.SGD", "torch.nn.functional.relu", "torch.tensor", "torch.nn.init.kaiming_normal_", "numpy.array",
+    "torchmetrics.Accuracy", "lightning.pytorch.callbacks.LearningRateMonitor", "datetime.timedelta", "math.sqrt",
+    "collections.OrderedDict", "builtins.slice", f"{MINE}.OTHERS", f"{MINE}.Family.Inner", f"{MINE}.Net.made",
+    f"{MINE}.network", f"{MINE}.ready", f"{MINE}.small", "lightning.fabric.strategies.DDPStrategy",
+    "hydra.experimental.callbacks.LogJobReturnCallback", "leyden.datasets.digits.Digits.declared",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", LOCATED)
+def test_what_users_name_is_found(target: str, here: Path) -> None:
+    assert locate(target) is not None
+
+
+def test_hydras_variable_allows_names_of_the_standard_library_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="HYDRA_INSTANTIATE_ALLOWLIST_OVERRIDE=statistics"):
+        locate("statistics.NormalDist")
+    monkeypatch.setenv("HYDRA_INSTANTIATE_ALLOWLIST_OVERRIDE", "statistics.NormalDist:os.system")
+    assert locate("statistics.NormalDist") is not None
+    for name in ("os.system", "torch.os.system"):
+        with pytest.raises(ValueError, match="no flag allows it"):
+            locate(name)
+
+
+FACTORIES = {
+    "a function": [f"model._target_={MINE}.network"],
+    "a partial function": [f"model._target_={MINE}.ready"],
+    "a class method": [f"model._target_={MINE}.Net.made"],
+    "a class in a class": [f"model._target_={MINE}.Family.Inner"],
+    "arguments that are built": [
+        f"model._target_={MINE}.network",
+        "+model.layer={_target_:torch.nn.Linear,in_features:2,out_features:2}",
+        "+model.weights={_target_:torch.tensor,data:[1.0,2.0]}",
+        "+model.after={_target_:datetime.timedelta,hours:1}",
+    ],
+    "optimizer and schedule of functions": [
+        f"optimizer._target_={MINE}.optimizer", f"schedule._target_={MINE}.schedule",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FACTORIES)
+def test_functions_of_a_users_own_train(case: str, here: Path) -> None:
+    own = any(word.startswith("model._target_") for word in FACTORIES[case])
+    words = [word for word in QUIET if not (own and word.startswith("model"))]
+    assert main([*FACTORIES[case], "model.parallel=null", *words, "hydra.run.dir=run"]) == 0
+
+
+WRONG = {
+    "model": [f"model._target_={MINE}.text"],
+    "augment": [f"augment._target_={MINE}.text"],
+    "callbacks.mine": [f"+callbacks.mine._target_={MINE}.text"],
+    "strategy": [f"strategy._target_={MINE}.text"],
+    "task": [f"task._target_={MINE}.no_task"],
+    "dataset": [f"dataset._target_={MINE}.no_dataset"],
+}
+
+
+@pytest.mark.parametrize("key", WRONG)
+def test_what_a_function_gives_is_checked_and_nobody_says_that_nothing_ran(
+    key: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [
+        word for word in QUIET if not word.startswith(("model.", "dataset.") if key in ("model", "dataset") else "-")
+    ]
+    assert main([*WRONG[key], *words, "hydra.run.dir=run"]) == 2
+    error = capsys.readouterr().err
+    assert "leyden: no run was started, there is a mistake" in error
+    assert re.search(rf"{key} = \w+\s+(does not take.*: )?gives a (str|list|MLP)", error), error
+    assert not (here / "run").exists()
+
+
+# runs of other users
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of Leyden's own classes."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setattr(sys, "path", list(sys.path))
+        assert main([*QUIET, "hydra.run.dir=run"]) == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def run(trained: Path, here: Path) -> Iterator[Path]:
+    shutil.copytree(trained, here / "run")
+    before = list(sys.path)
+    yield here / "run"
+    sys.path[:] = before
+
+
+def given_away(folder: Path, monkeypatch: pytest.MonkeyPatch, only: str = "config.yaml") -> None:
+    """Make a file of the run another user's: truly where this is root's process, which alone may."""
+    if os.geteuid() == 0:
+        os.chown(folder / only, NOBODY, NOBODY)
+        return
+    owner = untrusted_runs._uid  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(untrusted_runs, "_uid", lambda file: NOBODY if file == folder / only else owner(file))
+
+
+def edited(folder: Path, changes: Mapping[str, Any]) -> None:
+    values = yaml.safe_load((folder / "config.yaml").read_text())
+    for key, value in changes.items():
+        *parents, last = key.split(".")
+        node = values
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[last] = value
+    (folder / "config.yaml").write_text(yaml.safe_dump(values))
+
+
+FOREIGN: Mapping[str, tuple[Mapping[str, Any], str]] = {
+    "a class of his own": ({"model": {"_target_": "evil.Net"}}, "evil.Net"),
+    "an installed function": ({"model": {"_target_": "timm.create_model", "name": "x"}}, "timm.create_model"),
+    "a function of torch": ({"task.weight": {"_target_": "torch.tensor", "data": [1]}}, "torch.tensor"),
+    "a function of torch in a list": ({"model.hidden": [{"_target_": "torch.ones", "size": [9]}]}, "torch.ones"),
+    "torch.hub": ({"model": {"_target_": "torch.hub.load", "repo_or_dir": ".", "source": "local"}}, "torch.hub.load"),
+    "a class of torch of another kind": (
+        {"dataset.order": {"_target_": "torch.utils.data.DataLoader"}}, "torch.utils.data.DataLoader"),
+    "a class method": ({"model.norm": {"_target_": "torch.nn.Embedding.from_pretrained"}}, "from_pretrained"),
+    "an alias": ({"model.norm": {"_target_": "torch.nn.os.system"}}, "torch.nn.os.system"),
+    "a metric that loads a network": (
+        {"task.metric": {"_target_": "torchmetrics.image.fid.FrechetInceptionDistance"}}, "FrechetInceptionDistance"),
+    "a function of Leyden": ({"model": {"_target_": "leyden.models.resnet.conv"}}, "leyden.models.resnet.conv"),
+    "weights from elsewhere": (
+        {"model": {"_target_": "leyden.models.timm_model.TimmModel", "name": "hf-hub:a/b"}}, "hf-hub:a/b"),
+    "a folder to write into": (
+        {"logger.csv": {"_target_": "leyden.trainer.components.loggers.csv.MetricsCSV", "root_dir": "/tmp"}},
+        "logger.csv.root_dir"),
+    "lines of a script": (
+        {"topology.launcher": "slurm", "topology.slurm.setup": ["touch canary"]}, "topology.slurm.setup"),
+    "options of sbatch": (
+        {"topology.launcher": "slurm", "topology.slurm.sbatch": ["--chdir=/"]}, "topology.slurm.sbatch"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FOREIGN)
+def test_what_another_users_run_names_is_refused(
+    case: str, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes, named = FOREIGN[case]
+    edited(run, {**changes, "python_path": [str(run.parent)]})
+    given_away(run, monkeypatch)
+    for verb in ("eval", "resume"):
+        assert main([verb, "run"]) == 2
+        error = capsys.readouterr().err
+        assert "leyden: nothing was started" in error
+        assert named in error.replace("\n      ", " ")
+        assert "--trust" in error
+        assert str(NOBODY) in error
+    with pytest.raises(ConfigError, match="--trust"):
+        load(run)
+    assert str(run.parent) not in sys.path
+    untouched(run.parent)
+
+
+@pytest.mark.parametrize("file", [".", "config.yaml", "resume.yaml"])
+def test_the_folder_and_each_file_of_its_config_count(
+    file: str, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changed = {"at": "now", "changed": {"strategy": {"_target_": "evil.Strategy"}}}
+    (run / "resume.yaml").write_text(yaml.safe_dump([changed]))
+    given_away(run, monkeypatch, file)
+    assert main(["eval", "run"]) == 2
+    error = capsys.readouterr().err
+    assert "strategy._target_ = evil.Strategy" in error
+    assert "--trust" in error
+    untouched(run.parent)
+
+
+def test_another_users_run_of_known_classes_is_evaluated_without_its_python_path(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    edited(run, {"python_path": [str(run.parent / "evil")]})
+    given_away(run, monkeypatch)
+    assert main(["eval", "run"]) == 0
+    assert load(run).python_path == []
+    assert str(run.parent / "evil") not in sys.path
+    untouched(run.parent)
+
+
+def test_own_folders_come_last_on_the_path(run: Path) -> None:
+    edited(run, {"python_path": [str(run.parent / "mine")]})
+    assert main(["eval", "run"]) == 0
+    assert sys.path[-1] == str(run.parent / "mine")
+
+
+def test_networks_optimizers_schedules_and_metrics_are_known(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given_away(run, monkeypatch)
+    values = yaml.safe_load((run / "config.yaml").read_text())
+    for name in ("torch.nn.Linear", "torch.nn.GELU", "torch.optim.RMSprop", "torch.optim.lr_scheduler.StepLR",
+                 "torchmetrics.classification.MulticlassAccuracy", "leyden.models.mlp.MLP"):  # fmt: skip
+        assert restricted({**values, "model": {"_target_": name}}, run)["model"] == {"_target_": name}
+
+
+def test_trust_is_asked_for_and_passed_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run.parent / "trusted_network.py").write_text("from leyden.models.mlp import MLP\n\nclass Net(MLP): ...\n")
+    edited(run, {"model._target_": "trusted_network.Net", "python_path": [str(run.parent)]})
+    given_away(run, monkeypatch)
+    assert main(["eval", "run"]) == 2
+    assert main(["eval", "--trust", "run"]) == 0
+    assert untrusted_runs.TRUST not in os.environ
+    assert main(["eval", "run"]) == 2
+
+
+def test_trust_lifts_no_blocklist(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited(run, {"model": {"_target_": "os.system", "command": "touch canary"}})
+    given_away(run, monkeypatch)
+    assert main(["eval", "--trust", "run"]) == 2
+    assert "no flag allows it" in capsys.readouterr().err.replace("\n      ", " ")
+    untouched(run.parent)
+
+
+def test_one_node_of_several_asks_for_trust_as_well(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited(run, {"model._target_": "evil.Net", "topology.launcher": "node"})
+    given_away(run, monkeypatch)
+    assert main(["node", "--rendezvous", "localhost:29400", "run"]) == 2
+    assert "evil.Net" in capsys.readouterr().err
+    edited(run, {"model._target_": "leyden.models.mlp.MLP"})
+    assert main(["eval", "--trust", "run"]) == 0
+    assert "leyden node --eval --trust --rendezvous" in capsys.readouterr().out
+
+
+def test_weights_of_another_users_run_need_nothing_of_its_config(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    edited(run, {"model": {"_target_": "evil.Net"}, "python_path": [str(run.parent)]})
+    given_away(run, monkeypatch)
+    assert main([*QUIET, "init_from=run", "hydra.run.dir=next"]) == 0
+    untouched(run.parent)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_no_module_of_another_users_folder_is_imported(
+    workers: int, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Lightning probes for torchvision: a worker would find one in its current folder, or in the python_path."""
+    (run.parent / "torchvision.py").write_text("open('canary', 'w').close()\n")
+    edited(run, {"python_path": [str(run.parent)]})
+    if workers == 2:
+        edited(run, {"topology.devices_per_node": 2, "processes": None,
+                     "strategy": {"_target_": "leyden.trainer.strategies.ddp.DDP"}})  # fmt: skip
+    given_away(run, monkeypatch)
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file to another user, and processes of their own read the true owner")
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "leyden.trainer", "eval", "run"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    untouched(run.parent)
+
+
+def test_a_class_of_the_script_that_starts_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Mine:
+        pass
+
+    main_module = sys.modules["__main__"]
+    Mine.__module__, Mine.__qualname__ = "__main__", "Mine"
+    monkeypatch.setattr(main_module, "Mine", Mine, raising=False)
+    monkeypatch.setattr(main_module, "os", os, raising=False)
+    monkeypatch.setitem(sys.modules, "script", main_module)
+    assert locate("__main__.Mine") is locate("script.Mine") is Mine
+    for alias in ("__main__.os.system", "script.os.system", "__main__.__dict__"):
+        with pytest.raises(RefusedTarget):
+            locate(alias)

@@ -1,0 +1,37 @@
+"""Atomic writes: a file appears completely or not at all."""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+
+@contextmanager
+def atomic_file(path: Path, mode: str = "w", **options: Any) -> Generator[IO[Any], None, None]:
+    """Write to a temporary file, flush, rename; on any failure the old file stays and the temporary one is removed.
+
+    An OSError names the file, not the temporary one.
+
+    Args:
+        mode: "w" or "wb", passed to `open` with `options`.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with open(temporary, mode, **options) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException as error:
+        with suppress(OSError):  # of a read-only folder
+            temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename in (None, str(temporary)):
+            error.filename = str(path)
+        raise
+
+
+def write_atomically(file: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with atomic_file(file, encoding="utf-8") as stream:
+        stream.write(text)

@@ -1,0 +1,122 @@
+"""Heartbeat of a process: step and phase, in memory that a watchdog reads. No torch: an agent reads it as well."""
+
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct
+from time import CLOCK_BOOTTIME, clock_gettime, perf_counter, time
+
+import psutil
+
+PHASES = (
+    "its start", "the making of the data", "callbacks and logging", "evaluation", "a checkpoint", "data", "forward",
+    "backward", "update", "a synchronization of all workers",
+)  # fmt: skip
+"""In the order in which workers that have done the same steps pass them; a worker in the last one waits for others."""
+START, PREPARATION, CALLBACKS, EVALUATION, CHECKPOINT, DATA, FORWARD, BACKWARD, UPDATE, SYNCHRONIZATION = range(
+    len(PHASES)
+)
+
+_LAYOUT = Struct("=QQB")
+
+
+@dataclass(frozen=True)
+class HeartbeatReading:
+    """Newest beat of a process."""
+
+    number: int
+    """Beats so far."""
+    step: int
+    """Optimizer steps done."""
+    phase: int
+    """The phase that it entered: an index of PHASES."""
+
+    @classmethod
+    def read(cls, memory: bytes | bytearray | mmap.mmap) -> "HeartbeatReading":
+        return cls(*_LAYOUT.unpack_from(memory, 0))
+
+
+class Heartbeat:
+    """The process's own side: a few bytes that are overwritten, without a system call.
+
+    Attributes:
+        step: optimizer steps done; the next beat carries it.
+        current: the phase that the process is in.
+        seconds: spent in each phase of the present run, by its index; in that of `current` until it was entered.
+        began: start of the present run (Unix time).
+    """
+
+    def __init__(self) -> None:
+        self.memory: bytearray | mmap.mmap = bytearray(_LAYOUT.size)
+        self.step = 0
+        self._number = 0
+        self.current = START
+        self.began: float | None = None
+        self.seconds = [0.0] * len(PHASES)
+        self._since = perf_counter()
+
+    def begin_run(self) -> None:
+        """Count the seconds of a run from here on; those of a process's first run from the process's start."""
+        before = _age_of_process() if self.began is None else 0.0
+        self.began = time() - before
+        self.seconds = [0.0] * len(PHASES)
+        self.seconds[START] = before
+        self.current, self._since = START, perf_counter()
+
+    def publish(self, path: Path) -> None:
+        """From now on in a file, so that another process can read it."""
+        path.write_bytes(self.memory)
+        with open(path, "r+b") as file:
+            self.memory = mmap.mmap(file.fileno(), _LAYOUT.size)
+
+    def beat(self) -> None:
+        """Show that this process makes progress in its phase."""
+        self._number += 1
+        _LAYOUT.pack_into(self.memory, 0, self._number, self.step, self.current)
+
+    def at(self, phase: int, step: int) -> None:
+        """Enter a phase for good.
+
+        Args:
+            step: optimizer steps done.
+        """
+        self.step = step
+        self.enter(phase)
+
+    def enter(self, phase: int) -> None:
+        """Enter a phase, and beat."""
+        now = perf_counter()
+        self.seconds[self.current] += now - self._since
+        self._since, self.current = now, phase
+        self.beat()
+
+    def phase(self, phase: int) -> "Phase":
+        """A context in which the process is in a phase; after it the one before goes on."""
+        return Phase(self, phase)
+
+
+def _age_of_process() -> float:
+    """Seconds since the start of this process. Its time by the clock is known to a second alone."""
+    started = psutil.Process().create_time() - psutil.boot_time()
+    return clock_gettime(CLOCK_BOOTTIME) - started
+
+
+class Phase:
+    """A phase as a context. A class, since the loop enters several a step and a generator costs four times as much."""
+
+    __slots__ = ("_before", "_heartbeat", "_phase")
+
+    def __init__(self, heartbeat: Heartbeat, phase: int):
+        self._heartbeat = heartbeat
+        self._phase = phase
+
+    def __enter__(self) -> None:
+        self._before = self._heartbeat.current
+        self._heartbeat.enter(self._phase)
+
+    def __exit__(self, *error: object) -> None:
+        self._heartbeat.enter(self._before)
+
+
+heartbeat = Heartbeat()
+"""The process's own: it trains one thing at a time."""

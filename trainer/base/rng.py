@@ -1,0 +1,67 @@
+"""Random numbers as functions of (seed, purpose), and the states of generators for checkpoints."""
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+
+_MASK = (1 << 64) - 1
+
+
+def mix(*words: int) -> int:
+    """63 well-mixed bits of a sequence of integers (SplitMix64 finalizer, Steele et al. 2014, chained).
+
+    Sums of seed and epoch would repeat: seed 0 in epoch 1 would draw as seed 1 in epoch 0.
+    """
+    state = 0x9E3779B97F4A7C15
+    for word in words:
+        state = (state + 0x9E3779B97F4A7C15 + (word & _MASK)) & _MASK
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+        state ^= state >> 31
+    return state >> 1
+
+
+def generator(*words: int) -> torch.Generator:
+    """A CPU generator seeded by the words alone."""
+    return torch.Generator().manual_seed(mix(*words))
+
+
+def seed_everything(*words: int) -> None:
+    """Seed torch's generators of all devices, Python's and NumPy's by the words."""
+    torch.manual_seed(mix(*words))
+    seed_host(*words)
+
+
+def seed_host(*words: int) -> None:
+    """Seed torch's CPU generator, Python's and NumPy's by the words; generators of GPUs keep their state."""
+    seed = mix(*words)
+    torch.default_generator.manual_seed(seed)
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
+def capture(device: torch.device) -> dict[str, Any]:
+    """The state of every generator of this process, as plain Python and tensors."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+    words = torch.from_numpy(np.asarray(keys).astype(np.int64))
+    state: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "python": [*random.getstate()[1], random.getstate()[2]],
+        "numpy": [str(kind), words, int(position), int(has_gauss), float(gauss)],
+    }
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    return state
+
+
+def restore(state: dict[str, Any], device: torch.device) -> None:
+    """Restore the states of `capture`."""
+    torch.set_rng_state(state["torch"])
+    *words, gauss_next = state["python"]
+    random.setstate((3, tuple(words), gauss_next))
+    kind, keys, position, has_gauss, gauss = state["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)

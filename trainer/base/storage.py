@@ -1,0 +1,127 @@
+"""Errors of the storage under a run folder, each as one sentence: a full disk, a lost or a read-only folder."""
+
+import errno
+import os
+import shutil
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from .errors import Explained
+from .paths import shown
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+_LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
+_FAULTS = (errno.EIO, errno.EFBIG, errno.ETIMEDOUT, errno.ENXIO, errno.EREMOTEIO)
+ENOUGH_BYTES = 1 << 20
+"""Free bytes from which writing is tried again after a full disk."""
+_open_folders: dict[Path, int] = {}
+
+
+class StorageError(Explained, OSError):
+    """The folder of a run cannot be written or read any more."""
+
+
+def hold(folder: Path) -> None:
+    """Keep a run folder open as long as this process lives, so that it is found again if it is renamed."""
+    if folder not in _open_folders and hasattr(os, "O_PATH"):
+        with suppress(OSError):
+            _open_folders[folder] = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+
+
+def located(folder: Path) -> Path | None:
+    """The folder, or its new place if it was renamed; None if it was removed or cannot be found."""
+    if folder.is_dir():
+        return folder
+    if folder not in _open_folders:
+        return None
+    with suppress(OSError):
+        place = Path(os.readlink(f"/proc/self/fd/{_open_folders[folder]}"))
+        return place if place.is_dir() else None
+    return None
+
+
+@contextmanager
+def storage_errors(folder: Path) -> Generator[None, None, None]:
+    """Context that turns the errors of a run folder's storage into StorageError; others pass unchanged."""
+    try:
+        yield
+    except OSError as error:
+        sentence = None if isinstance(error, Explained) else described(error, folder)
+        if sentence is None:
+            raise
+        raise StorageError(sentence) from error
+
+
+def described(error: OSError, folder: Path, needed: int = 0) -> str | None:
+    """One sentence about an error of a run folder's storage; None for an error that has another cause.
+
+    Args:
+        needed: bytes that were to be written; 0: unknown.
+    """
+    file = _relative(error.filename, folder)
+    if file is None and error.errno not in NO_SPACE:
+        return None
+    if error.errno in _GONE and not _is_there(folder):
+        place = located(folder)
+        how = "removed" if place is None else f"renamed to {shown(place)}"
+        return f"the run folder {shown(folder)} was {how} during the run"
+    if error.errno in NO_SPACE:
+        return _no_space(error, folder, file, needed)
+    if error.errno in _LOCKED:
+        return f"the run folder {shown(folder)} cannot be written: {file}: {error.strerror}; it may be read-only"
+    if error.errno in (*_FAULTS, *_GONE):
+        return f"the disk of the run folder {shown(folder)} has an error: {file}: {error.strerror}"
+    return None
+
+
+def _no_space(error: OSError, folder: Path, file: str | None, needed: int) -> str | None:
+    free = free_bytes(folder)
+    if file is None and free >= ENOUGH_BYTES:
+        return None  # another disk, such as that of temporary files
+    full = "the disk quota is used up" if error.errno == errno.EDQUOT else "the disk is full"
+    size = f" takes about {_megabytes(needed)}" if needed else " could not be written"
+    missing = f", {_megabytes(needed - free)} are missing" if needed > free else ""
+    space = f"{_megabytes(free)} are free{missing}; free some space first"
+    return f"{full} at {shown(folder)}: {file or 'a file'}{size}, {space}"
+
+
+def no_space_for(error: OSError, path: Path, needed: int) -> StorageError | None:
+    """The error of a file for which there is no space; None for another error.
+
+    Args:
+        path: of a checkpoint in a folder of the run folder.
+        needed: bytes of the file.
+    """
+    if error.errno not in NO_SPACE:
+        return None
+    error.filename = str(path)
+    return StorageError(described(error, path.parent.parent, needed) or str(error))
+
+
+def free_bytes(folder: Path) -> int:
+    """Free bytes on the disk of a folder for this user; 0 where it cannot be asked, or has no more inodes."""
+    try:
+        inodes = os.statvfs(folder)
+        return shutil.disk_usage(folder).free if inodes.f_favail or not inodes.f_files else 0
+    except OSError:
+        return 0
+
+
+def _relative(file: object, folder: Path) -> str | None:
+    """The name of a file in the folder; None for one elsewhere."""
+    if not isinstance(file, str | bytes):
+        return None
+    path = Path(os.fsdecode(file))
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else None
+
+
+def _is_there(folder: Path) -> bool:
+    with suppress(OSError):
+        return folder.is_dir()
+    return False
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.3g} MB"

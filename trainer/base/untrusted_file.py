@@ -1,0 +1,100 @@
+"""Small text files that somebody else may have written: read with limits, and named where they are damaged."""
+
+import json
+import math
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .errors import ConfigError, Problem
+from .paths import shown
+
+_MAX_BYTES = 16 << 20
+
+
+class DamagedFile(ConfigError):
+    """A file of a run folder that does not hold what it should."""
+
+    def __init__(self, path: Path, reason: str, remedy: str = ""):
+        self.path = path
+        self.reason = reason
+        super().__init__(Problem(shown(path), f"this file is damaged: {reason}", remedy=remedy))
+
+    def __str__(self) -> str:
+        return f"{self.path} is damaged: {self.reason}"
+
+
+def read_text(path: Path) -> str:
+    """The text of a regular file.
+
+    Raises:
+        DamagedFile: it is a device or a pipe, too large, or not UTF-8.
+        OSError: it cannot be read.
+    """
+    # without O_NONBLOCK a named pipe would be waited for
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise DamagedFile(path, "it is no regular file")
+        if status.st_size > _MAX_BYTES:
+            raise DamagedFile(path, f"it has {status.st_size} bytes, at most {_MAX_BYTES} are read")
+        content = file.read(_MAX_BYTES + 1)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise DamagedFile(path, f"it is no text: {error.reason} at byte {error.start}") from None
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        DamagedFile: it is not JSON, or nested too deeply.
+        OSError: it cannot be read.
+    """
+    try:
+        return json.loads(read_text(path))
+    except RecursionError:
+        raise DamagedFile(path, "it is nested too deeply") from None
+    except DamagedFile:
+        raise
+    except ValueError as error:
+        raise DamagedFile(path, f"it is not JSON: {error}") from None
+
+
+def read_mapping(path: Path, types: Mapping[str, type]) -> dict[str, Any]:
+    """The content of a JSON file of keys and values; {} without the file.
+
+    Args:
+        types: of known keys; `float` is any finite number. Null is allowed, and other keys are not looked at.
+
+    Raises:
+        DamagedFile: it is damaged, or a known key has another type.
+        OSError: it cannot be read.
+    """
+    if not path.exists():
+        return {}
+    content = read_json(path)
+    if not isinstance(content, dict):
+        raise DamagedFile(path, "it holds no keys")
+    check_types(path, content, types)
+    return content
+
+
+def check_types(path: Path, content: Mapping[str, Any], types: Mapping[str, type], prefix: str = "") -> None:
+    """Raise DamagedFile unless every known key is null or of its type."""
+    for key, kind in types.items():
+        value = content.get(key)
+        if value is not None and not _is_a(value, kind):
+            wanted = {int: "an integer", float: "a number", str: "a text", dict: "keys", list: "a list"}[kind]
+            raise DamagedFile(path, f"{prefix}{key} must be {wanted}, not {str(value)[:40]!r}")
+
+
+def _is_a(value: object, kind: type) -> bool:
+    if isinstance(value, bool):
+        return False
+    if kind is float:
+        return isinstance(value, int | float) and abs(value) < 1e300 and math.isfinite(value)
+    return isinstance(value, kind) and not (kind is int and abs(value) >= 1 << 62)  # pyright: ignore[reportArgumentType]

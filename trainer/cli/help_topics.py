@@ -1,0 +1,120 @@
+"""`leyden help TOPIC`: a verb, a group, one of its choices, or a key, from the YAML files and their comments."""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from ..base.errors import ConfigError, listed, nearest, refuse, shortened
+from ..base.paths import shown
+from ..config.reference.allowed_values import allowed_values
+from ..config.reference.yaml_comments import Commented
+from ..config.reference.yaml_library import Library, ReferenceEntry
+from .help import columns, verb_text
+from .verbs import VERBS
+
+
+def topic_page(topic: str, config_dir: str | None = None) -> str:
+    """The page of a topic, for a terminal. `config_dir`: the user's folder of YAML files.
+
+    Raises:
+        ConfigError: unknown topic.
+    """
+    library = Library(config_dir)
+    name, _, choice = re.sub(r"^data(?=[=.]|$)", "dataset", topic.lstrip("+~")).partition("=")
+    if name in library.groups and choice:
+        return _choice_page(library, name, choice.removesuffix(".yaml"))
+    pages = [verb_text(name)] if name in VERBS and not choice else []
+    pages += [_group_page(library, name)] if name in library.groups else _key_page(library, name)
+    if not pages:
+        raise _unknown(library, topic, name)
+    return "\n\n".join(pages)
+
+
+def _choice_page(library: Library, group: str, choice: str) -> str:
+    path = library.path(f"{group}/{choice}")
+    if path is None:
+        close = nearest(choice, library.groups[group])
+        meant = f"; did you mean {close}?" if close else ""
+        text = f"there is no such choice{meant}\n{group} can be {listed(library.groups[group])}"
+        raise refuse(group, text, choice, f"leyden help {group}={close}" if close else f"leyden help {group}")
+    head = [f"  {line}" for line in library.file(f"{group}/{choice}").head]
+    target = library.target(group, choice)
+    entries = library.entries(group, choice)
+    own = {entry.name for entry in entries}
+    return "\n".join(
+        [
+            f"{group}={choice}",
+            *head,
+            f"  file: {shown(path)}",
+            *([f"  class: {target}"] if target else []),
+            *_titled("Keys", entries),
+            *_titled(f"Keys of any {group}", [entry for entry in library.root_entries(group) if entry.name not in own]),
+        ]
+    )
+
+
+def _group_page(library: Library, group: str) -> str:
+    heads = {f"{group}={name}": _summary(library.file(f"{group}/{name}")) for name in library.groups[group]}
+    default = library.default_choices().get(group) or "none"
+    title = f"{group}: {default} unless another is named; leyden help {group}=NAME has its keys"
+    return "\n".join([title, *columns(heads), *_titled(f"Keys of any {group}", library.root_entries(group))])
+
+
+def _summary(file: Commented) -> str:
+    """The first sentence of a file's head, without commands: up to the first full stop at the end of a line."""
+    said: list[str] = []
+    for line in file.head:
+        if not line.startswith("leyden "):
+            said.append(line)
+        if said and said[-1].endswith((".", ":", ")")):
+            break
+    return " ".join(said)
+
+
+def _key_page(library: Library, name: str) -> list[str]:
+    """A key in the root file and in each choice that has it, or the keys below it; [] if there is none."""
+    entries = list(library.every_entry())
+    there = [entry for entry in entries if entry.name == name]
+    declared = {entry.name for entry in entries if not entry.choice}
+    below = [entry for entry in entries if entry.name.startswith(f"{name}.")]
+    below = [entry for entry in below if not entry.choice or entry.name not in declared]
+    allowed = allowed_values(name) if there else ""
+    lines = [name, *([f"  {allowed}"] if allowed and " | " not in allowed else [])]
+    comments: dict[str, list[str]] = {}
+    for entry in there:
+        comments.setdefault(_with_choices(entry), []).append(f"{entry.choice or 'default'}: {_value(entry.value)}")
+    for comment, values in comments.items():
+        lines += [*(f"  {value}" for value in values), *columns({"": comment})]
+    return ["\n".join([*lines, *_rows(below)])] if there or below else []
+
+
+def _titled(title: str, entries: list[ReferenceEntry]) -> list[str]:
+    return ["", title, *_rows(entries)] if entries else []
+
+
+def _rows(entries: Iterable[ReferenceEntry]) -> list[str]:
+    return columns({f"{entry.name}={_value(entry.value)}": _with_choices(entry) for entry in entries})
+
+
+def _with_choices(entry: ReferenceEntry) -> str:
+    """The comment, and the key's choices unless the comment lists them."""
+    allowed = allowed_values(entry.name)
+    missing = " | " in allowed and " | " not in entry.comment and not isinstance(entry.value, bool)
+    return "; ".join(filter(None, (entry.comment, allowed if missing else "")))
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        return str(value.get("_target_", "{}"))
+    return "[" + ",".join(map(_value, value)) + "]" if isinstance(value, list) else shortened(value)
+
+
+def _unknown(library: Library, topic: str, name: str) -> ConfigError:
+    keys = [entry.name for entry in library.every_entry()]
+    by_last = {key.rpartition(".")[2]: key for key in reversed(keys)}
+    last = name.rpartition(".")[2]
+    choices = {choice: f"{group}={choice}" for group, names in library.groups.items() for choice in names}
+    close = by_last.get(name) or choices.get(name) or nearest(name, [*VERBS, *library.groups, *keys])
+    close = close or by_last.get(nearest(last, by_last) or "")
+    text = "there is no verb, group or key of this name" + (f"; did you mean {close}?" if close else "")
+    return refuse(topic, text, remedy=f"leyden help {close}" if close else "leyden help")

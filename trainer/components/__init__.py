@@ -1,0 +1,1 @@
+"""Classes for `_target_` in YAML: callbacks, loggers, tasks, learning-rate schedules."""

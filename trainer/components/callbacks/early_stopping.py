@@ -1,0 +1,58 @@
+"""Early stopping."""
+
+from typing import Any, Literal
+
+import torch
+
+from ...base.errors import NotLogged
+from ...core.state import RunState
+
+
+class EarlyStopping:
+    """Stops when `monitor` has not improved by `min_delta` for `patience` validations in a row.
+
+    Raises:
+        ValueError: patience below 1, an unknown mode.
+        NotLogged: at a validation, if the task does not log the metric.
+    """
+
+    def __init__(self, monitor: str, mode: Literal["max", "min"] = "min", patience: int = 3, min_delta: float = 0.0):
+        if patience < 1 or mode not in ("max", "min"):
+            raise ValueError(f"callbacks.early_stopping: patience={patience} must be over 0, mode={mode!r} max or min")
+        self.monitor = monitor
+        self.sign = 1.0 if mode == "max" else -1.0
+        self.patience = patience
+        self.min_delta = min_delta
+        self.best: float | None = None
+        self.without_improvement = 0
+
+    # Attributes of Lightning's EarlyStopping that modules read from `self.trainer.early_stopping_callback`.
+
+    @property
+    def wait_count(self) -> int:
+        return self.without_improvement
+
+    @property
+    def best_score(self) -> torch.Tensor:
+        """Infinitely bad before the first validation, as in Lightning."""
+        return torch.tensor(self.sign * (float("-inf") if self.best is None else self.best))
+
+    def on_validation_end(self, state: RunState) -> None:
+        if self.monitor not in state.metrics:
+            raise NotLogged("callbacks.early_stopping.monitor", self.monitor, state.metrics)
+        value = self.sign * state.metrics[self.monitor]
+        if self.best is None or value > self.best + self.min_delta:
+            self.best, self.without_improvement = value, 0
+            return
+        self.without_improvement += 1
+        if self.without_improvement >= self.patience:
+            state.stop_reason = (
+                f"{self.monitor} has not improved on {self.sign * self.best:.6g} for {self.patience} validations"
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "without_improvement": self.without_improvement}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.best = state["best"]
+        self.without_improvement = state["without_improvement"]

@@ -1,0 +1,72 @@
+"""Image of the first training samples after augmentation and normalization."""
+
+from math import ceil
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ...core.state import RunState
+
+_SIDE = 112
+"""Pixels to which a small image is enlarged."""
+
+
+class TrainImages:
+    """One image of the first `count` training samples of a new run, as the network receives them: `images/train`.
+
+    The first element of a batch must be images (batch, 1 or 3 channels, height, width); other data gives no image.
+
+    Raises:
+        ValueError: count below 1.
+    """
+
+    def __init__(self, count: int = 16):
+        if count < 1:
+            raise ValueError(f"callbacks.train_images.count={count} must be at least 1")
+        self.count = count
+        self._kept: list[Tensor] = []
+        self._done = False
+
+    def on_train_batch(self, state: RunState, batch: Any) -> None:
+        if self._done:
+            return
+        images = _images_of(batch)
+        shown = state.fabric.is_global_zero and bool(state.fabric.loggers)
+        resumed = state.step > 0 and not self._kept  # its image exists
+        if images is None or resumed or not shown:
+            self._done = True
+            return
+        self._kept.append(_pixels(state, images[: self.count - sum(map(len, self._kept))]))
+        if sum(map(len, self._kept)) == self.count:
+            state.report_image("images/train", grid(torch.cat(self._kept)))
+            self._done, self._kept = True, []
+
+
+def _images_of(batch: Any) -> Tensor | None:
+    first: Any = batch[0] if isinstance(batch, list | tuple) and batch else batch
+    shown = isinstance(first, Tensor) and first.ndim == 4 and first.shape[1] in (1, 3)
+    return first if shown else None
+
+
+def _pixels(state: RunState, images: Tensor) -> Tensor:
+    """Images as uint8 on the CPU; with unknown normalization, scaled from their minimum to their maximum."""
+    if hasattr(state.data, "pixels"):
+        return state.data.pixels(images)
+    values = images.detach().float().cpu()
+    low, high = values.min(), values.max()
+    return values.sub(low).mul(255.0 / max(float(high - low), 1e-30)).to(torch.uint8)
+
+
+def grid(images: Tensor) -> Image.Image:
+    """Images (count, 1 or 3, height, width), uint8, tiled to a square, small ones enlarged."""
+    columns = ceil(len(images) ** 0.5)
+    height, width = images.shape[2:]
+    scale = max(1, _SIDE // max(height, width))
+    size = (width * scale, height * scale)
+    picture = Image.new("RGB", (columns * (size[0] + 2), ceil(len(images) / columns) * (size[1] + 2)), "white")
+    for number, image in enumerate(images.expand(-1, 3, -1, -1).permute(0, 2, 3, 1).contiguous()):
+        tile = Image.fromarray(image.numpy()).resize(size, Image.Resampling.NEAREST)
+        picture.paste(tile, (number % columns * (size[0] + 2), number // columns * (size[1] + 2)))
+    return picture

@@ -1,0 +1,144 @@
+"""TensorBoard events in the run folder."""
+
+import os
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from lightning.fabric.loggers import TensorBoardLogger
+from PIL.Image import Image
+from typing_extensions import override
+
+from ...base.atomic_file import atomic_file
+from .lossy import LossyLog
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+class TensorBoard(TensorBoardLogger):
+    """Lightning's logger with one TensorBoard run for each run folder, also after resumptions."""
+
+    def __init__(self, root_dir: str):
+        super().__init__(root_dir=root_dir, name="", version="")
+        self._described = any(Path(root_dir).glob("events.out.tfevents.*"))
+        self._lossy = LossyLog(Path(root_dir) / "events.out.tfevents")
+
+    @property
+    @override
+    def experiment(self) -> "SummaryWriter":  # pyright: ignore[reportIncompatibleMethodOverride]
+        """The writer. Its file is created by the first entry, its folder never: that is the run's."""
+        if self._experiment is None:
+            os.stat(self.root_dir)
+            _mute_writer_thread()
+        return super().experiment
+
+    def _write(self, entries: Callable[[], None]) -> None:
+        """Write entries, which a full disk costs; a writer that failed once is not used again."""
+        if not self._lossy.has_space():
+            return
+        with self._lossy.losing():
+            try:
+                entries()
+            except (OSError, ValueError) as error:
+                # Lightning makes a ValueError of what a scalar's writer raises
+                cause = error if isinstance(error, OSError) else error.__cause__
+                if not isinstance(cause, OSError):
+                    raise
+                self._experiment = None
+                raise cause from None
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Log scalars; with the first ones the run's config as text (not earlier: TensorBoard is slow to import)."""
+        self._write(lambda: self._log_metrics(metrics, step))
+
+    def _log_metrics(self, metrics: Mapping[str, float], step: int | None) -> None:
+        if not self._described:
+            self._described = True
+            config = (Path(self.root_dir) / "config.yaml").read_text()
+            indented = "".join(f"    {line}\n" for line in config.splitlines())
+            self.experiment.add_text("config", indented, 0)
+        super().log_metrics(metrics, step)
+        self.experiment.flush()
+
+    def log_histogram(self, name: str, counts: Mapping[int, int], step: int) -> None:
+        """Log a histogram: counts of integers."""
+        values = sorted(counts)
+        total = sum(counts.values())
+        statistics: dict[str, Any] = {
+            "min": values[0], "max": values[-1], "num": total, "sum": sum(v * counts[v] for v in values),
+            "sum_squares": sum(v * v * counts[v] for v in values), "bucket_limits": [v + 0.5 for v in values],
+            "bucket_counts": [counts[v] for v in values],
+        }  # fmt: skip
+        self._write(lambda: self.experiment.add_histogram_raw(name, **statistics, global_step=step))
+
+    def log_image(self, name: str, image: Image, step: int) -> None:
+        """Log an image."""
+        self._write(lambda: self._log_image(name, np.asarray(image.convert("RGB")), step))
+
+    def _log_image(self, name: str, pixels: "np.ndarray[Any, Any]", step: int) -> None:
+        self.experiment.add_image(name, pixels, step, dataformats="HWC")
+        self.experiment.flush()
+
+    def log_final(self, name: str, parameters: dict[str, Any], varied: list[str], metrics: list[str]) -> None:
+        """Log the run's row in TensorBoard's HPARAMS tab."""
+        from .hparams import records
+
+        def entries() -> None:
+            for record in records(name, parameters, varied, metrics):
+                self.experiment._get_file_writer().add_summary(record)
+
+        self._write(entries)
+
+    @override
+    def finalize(self, status: str) -> None:
+        self._write(lambda: super(TensorBoard, self).finalize(status))
+
+    def cut_after(self, step: int) -> None:
+        """Remove events after a step, which training is about to repeat, from every event file."""
+        for path in Path(self.root_dir).glob("events.out.tfevents.*"):
+            cut_events(path, step)
+
+
+class _MutedWriter:
+    """Hook of threads that prints no traceback where TensorBoard's finds the disk full: its caller gets the error."""
+
+    def __init__(self, before: Callable[[threading.ExceptHookArgs], object]):
+        self._before = before
+
+    def __call__(self, arguments: threading.ExceptHookArgs) -> None:
+        writer = type(arguments.thread).__name__ == "_AsyncWriterThread"
+        if not (writer and isinstance(arguments.exc_value, OSError)):
+            self._before(arguments)
+
+
+def _mute_writer_thread() -> None:
+    if not isinstance(threading.excepthook, _MutedWriter):
+        threading.excepthook = _MutedWriter(threading.excepthook)
+
+
+def cut_events(path: Path, step: int) -> None:
+    """Rewrite an event file without the events after `step`, and without a truncated last one."""
+    from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+
+    content = path.read_bytes()
+    with atomic_file(path, "wb") as file:
+        for frame, payload in _frames(content):
+            event = Event.FromString(payload)
+            if event.step <= step or event.HasField("file_version"):
+                file.write(frame)
+
+
+def _frames(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Complete records of a TFRecord file (length, its checksum, payload, its checksum), each with its payload."""
+    position = 0
+    while position + 12 <= len(content):
+        (length,) = struct.unpack_from("<Q", content, position)
+        end = position + 12 + length + 4
+        if end > len(content):
+            return
+        yield content[position:end], content[position + 12 : position + 12 + length]
+        position = end

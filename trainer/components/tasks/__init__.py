@@ -1,0 +1,1 @@
+"""Tasks: loss and metrics. Each is a LightningModule."""

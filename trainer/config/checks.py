@@ -1,0 +1,378 @@
+"""Cross-field rules: between keys, and between keys, classes and this machine, before anything starts."""
+
+import importlib.util
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import ConfigError, Problem, listed, nearest, raise_all
+from ..hardware.comm_env import missing_hardware, settings
+from ..hardware.topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count
+from .faults import fault
+from .known_names import meant_metric
+from .lightning.base_classes import class_overrides, is_data_module_class, is_module_class
+from .lightning.callbacks import is_lightning_callback, needs_a_logger, refusal
+from .lightning.trainer_attributes import TRAINER_ATTRIBUTES
+from .lightning.trainer_uses import uses
+from .schema import TASK_LOADERS, Config, Target, with_processes, workers_on_node
+from .signatures import find, is_a, parameters_of, refused_names, signature_problems
+from .slurm_checks import slurm_problems
+from .strategy_class import StrategyDeclarations, declared_before_import, declared_by, hook_problems
+from .trainer_keys import elastic_max_time, trainer_keys
+
+Check = Callable[[Config], Iterator[Problem]]
+
+
+def check_values(config: Config, resumed: bool = False) -> None:
+    """Check the rules between keys, and between keys and this machine.
+
+    Raises:
+        ConfigError: with every mistake found.
+    """
+    raise_all(refused_names(config))
+    plain: list[Check] = [
+        _launcher, _hardware, _fabric, _precision, _partitions, _data_folder, _learning_rate, _momentum, trainer_keys,
+    ]  # fmt: skip
+    if config.processes is not None:
+        plain = [*_BY_STRATEGY, *plain]
+    if not resumed:
+        plain.append(_init_from)
+    raise_all(problem for rule in plain for problem in rule(config))
+
+
+def check_classes(config: Config) -> Config:
+    """Check the rules between keys and the classes that they name. Imports the classes, builds none.
+
+    Returns:
+        The config with the processes declared by its strategy's class.
+
+    Raises:
+        ConfigError: with every mistake found.
+    """
+    raise_all(signature_problems(config))
+    if config.processes is None:
+        raise_all(hook_problems(_class("strategy", config.strategy)))
+        try:
+            config = with_processes(config)
+        except Exception as error:  # the class is the user's
+            raise ConfigError(fault("strategy", config.strategy, error)) from error
+        raise_all(problem for rule in _BY_STRATEGY for problem in rule(config))
+    with_classes: list[Check] = [
+        _dataset_class, _task_and_model, _task_loaders, _trainer_uses, _monitor, _logged, _loggers, _strategy_config,
+        _callback_configs, _lightning_callbacks,
+    ]  # fmt: skip
+    raise_all(problem for rule in with_classes for problem in rule(config))
+    return config
+
+
+def slow_settings(config: Config) -> Iterator[Problem]:
+    """Problems of a config that runs, but slowly: for warnings."""
+    topology, readers = config.topology, config.dataset.num_workers
+    host = topology.host
+    available = cores() if _runs_here(config) else (host.sockets or 0) * (host.cores_per_socket or 0)
+    workers = 1 if config.simulated else topology.devices_per_node
+    if available and readers > 1 and readers * workers > available:
+        text = f"are {readers * workers} processes that read ahead on a node of {available} cores"
+        if workers > 1:
+            text += f": {readers} for each of its {workers} workers"
+        yield Problem("dataset.num_workers", text, readers, f"dataset.num_workers={available // workers}")
+
+
+def _declared(config: Config) -> type[StrategyDeclarations]:
+    return declared_before_import(config.strategy.target) or declared_by(_class("strategy", config.strategy))
+
+
+def _global_batch(config: Config) -> Iterator[Problem]:
+    # what trains nothing itself (a pipeline, the doctor) has no batch: a pipeline's trials have theirs
+    if config.pipeline is not None or config.doctor is not None or not _declared(config).needs_divisible_batch:
+        return
+    workers, parts = config.topology.workers, config.trainer.accumulate_grad_batches
+    divisor = workers * parts
+    if config.batch_size % divisor == 0:
+        return
+    below = config.batch_size // divisor * divisor
+    factors = f"{workers} workers" + (f" x {parts} accumulate_grad_batches" if parts > 1 else "")
+    remedy = " or ".join(f"batch_size={size}" for size in (below, below + divisor) if size)
+    yield Problem("batch_size", f"is the global batch and must be divisible by {factors}", config.batch_size, remedy)
+
+
+def _runs_here(config: Config) -> bool:
+    """Whether workers run on this machine: on a login node of Slurm no GPU can be counted."""
+    return config.launcher != "slurm"
+
+
+def _launcher(config: Config) -> Iterator[Problem]:
+    topology = config.topology
+    if config.launcher == "slurm":
+        yield from slurm_problems(topology.slurm)
+        if topology.device.kind == "auto":
+            text = "the machine that submits a job cannot tell what the job's nodes have: must be one of cpu, cuda"
+            yield Problem("topology.device.kind", text, "auto", "topology.device.kind=cuda")
+
+
+def _local_launcher(config: Config) -> Iterator[Problem]:
+    topology = config.topology
+    if topology.launcher == "local" and topology.nodes > 1 and not config.simulated:
+        text = "launcher=local starts workers on this machine only"
+        yield Problem("topology.nodes", text, topology.nodes, "topology.launcher=node or topology.nodes=1")
+
+
+def _hardware(config: Config) -> Iterator[Problem]:
+    topology = config.topology
+    sockets, key = topology.device.sockets, "topology.device.sockets"
+    if sockets is not None and len(sockets) < topology.devices_per_node:
+        text = f"must name the socket of each of the {topology.devices_per_node} devices of a node"
+        yield Problem(key, text, sockets, f"{key}=null: workers run on any core")
+    elif sockets and topology.host.sockets is not None and max(sockets) >= topology.host.sockets:
+        text = f"sockets are counted from 0, and topology.host.sockets is {topology.host.sockets}"
+        yield Problem(key, text, sockets, f"topology.host.sockets={max(sockets) + 1}")
+    if topology.fabric.adapters and topology.fabric.kind not in ("infiniband", "roce"):
+        text = "adapters belong to fabrics of kind infiniband or roce, and topology.fabric.kind is "
+        text += "null" if topology.fabric.kind is None else topology.fabric.kind
+        yield Problem("topology.fabric.adapters", text, topology.fabric.adapters, "topology.fabric.kind=infiniband")
+
+
+def _devices(config: Config) -> Iterator[Problem]:
+    if not _runs_here(config):
+        return
+    wanted, kind = workers_on_node(config), device_kind(config.topology)
+    key = "topology.devices_per_node"
+    if kind == "cuda" and not gpu_count():
+        yield Problem("topology.device.kind", "there is no GPU that torch can use on this machine", "cuda",
+                      "topology.device.kind=cpu")  # fmt: skip
+    elif kind == "cuda" and wanted > gpu_count():
+        available = f"this machine has {gpu_count()} GPU" + ("s" if gpu_count() > 1 else "")
+        yield Problem(key, f"{available} (CUDA_VISIBLE_DEVICES counts)", wanted, f"{key}={gpu_count()}")
+    elif kind == "cpu" and wanted > CPU_WORKERS_PER_CORE * cores():
+        most = CPU_WORKERS_PER_CORE * cores()
+        text = f"must be at most {most} on this CPU: {CPU_WORKERS_PER_CORE} for each of its {cores()} cores"
+        yield Problem(key, text, wanted, f"{key}={cores()}")
+
+
+def _fabric(config: Config) -> Iterator[Problem]:
+    if _runs_here(config) and config.topology.workers > 1:
+        yield from missing_hardware(settings(config.topology, device_kind(config.topology), os.environ))
+
+
+def _strategy_workers(config: Config) -> Iterator[Problem]:
+    most, workers = _declared(config).max_workers, config.topology.workers
+    if most is None or workers <= most:
+        return
+    name = config.strategy.target.rpartition(".")[2]
+    name = name.lower() if declared_before_import(config.strategy.target) else name
+    count = "one worker" if most == 1 else f"at most {most} workers"
+    text = f"strategy={name} trains on {count}, but the topology has {workers}; ddp uses all of them"
+    yield Problem("strategy", text, name, "strategy=ddp")
+
+
+_BY_STRATEGY: list[Check] = [_global_batch, _local_launcher, _devices, _strategy_workers, elastic_max_time]
+"""Checks that need the strategy's declarations: a user-provided class is imported after all other checks."""
+
+
+def _precision(config: Config) -> Iterator[Problem]:
+    precision = config.trainer.precision
+    kind = device_kind(config.topology) if _runs_here(config) else config.topology.device.kind
+    if precision.startswith("16-") and kind == "cpu":
+        remedy = f"trainer.precision=bf16-{precision.removeprefix('16-')}"
+        yield Problem("trainer.precision", "float16 needs a GPU, and these workers run on the CPU", precision, remedy)
+    fused = config.optimizer is not None and bool(config.optimizer.arguments.get("fused"))
+    if precision == "16-mixed" and fused and config.trainer.gradient_clip_val is not None:
+        text = "a fused optimizer unscales 16-mixed's gradients in its own step, after trainer.gradient_clip_val has "
+        text += "clipped them"
+        yield Problem("optimizer.fused", text, True, "optimizer.fused=false")
+
+
+def _partitions(config: Config) -> Iterator[Problem]:
+    count, order = config.dataset.partitions, config.dataset.partition_order
+    if order is None:
+        return
+    orders: Any = order if order and isinstance(order[0], list) else [order]
+    if any(sorted(each) != list(range(count)) for each in orders):
+        text = f"must name each of the {count} partitions (dataset.partitions) once, counted from 0"
+        example = ",".join(map(str, range(count - 1, -1, -1))) if count <= 8 else "..."
+        yield Problem("dataset.partition_order", text, order, f"dataset.partition_order=[{example}]")
+
+
+def _data_folder(config: Config) -> Iterator[Problem]:
+    for name in ("root", "path", "data_dir"):
+        value = config.dataset.arguments.get(name)
+        if isinstance(value, str) and "://" not in value and not Path(value).expanduser().exists():
+            yield Problem(f"dataset.{name}", f"there is no such file or folder{_existing_part(value)}", value,
+                          f"dataset.{name}=PATH of the data")  # fmt: skip
+
+
+def _existing_part(path: str) -> str:
+    """The existing part of a path and the first missing one, for a message."""
+    absolute = Path(path).expanduser().absolute()
+    exists = next(parent for parent in absolute.parents if parent.exists())
+    return f"; {exists} exists, {absolute.relative_to(exists).parts[0]!r} in it does not"
+
+
+def _learning_rate(config: Config) -> Iterator[Problem]:
+    rate = config.optimizer.arguments.get("lr", 1.0) if config.optimizer else 1.0
+    if isinstance(rate, bool) or not isinstance(rate, int | float) or not rate > 0:
+        yield Problem("optimizer.lr", "must be a number greater than 0", rate, "optimizer.lr=0.02")
+
+
+def _momentum(config: Config) -> Iterator[Problem]:
+    momentum = config.optimizer.arguments.get("momentum", 0) if config.optimizer else 0
+    if isinstance(momentum, int | float) and not 0 <= momentum < 1:
+        text = "must be at least 0 and less than 1"
+        yield Problem("optimizer.momentum", text, momentum, "optimizer.momentum=0.9")
+
+
+def _init_from(config: Config) -> Iterator[Problem]:
+    if config.init_from is not None and not Path(config.init_from).expanduser().exists():
+        text = f"there is no such run folder or file{_existing_part(config.init_from)}"
+        yield Problem("init_from", text, config.init_from, "init_from=RUN, a .ckpt or a .safetensors file")
+
+
+def _class(key: str, node: Target) -> Any:
+    found = find(key, node)
+    assert not isinstance(found, Problem)  # signature_problems has seen it
+    return found
+
+
+def _dataset_class(config: Config) -> Iterator[Problem]:
+    cls = _class("dataset", config.dataset)
+    if not is_a(cls, "LightningDataModule") and "split" not in parameters_of(cls):
+        text = 'must take split ("train", "val" or "test"), or be a LightningDataModule'
+        yield Problem("dataset._target_", text, config.dataset.target)
+
+
+def _task_and_model(config: Config) -> Iterator[Problem]:
+    parameter = parameters_of(_class("task", config.task)).get("model")
+    name = config.task.target.rpartition(".")[2]
+    if config.model is not None and parameter is None and "model" not in config.task.arguments:
+        text = f"the task {name} brings its own network (it takes no model), so this one would not be used"
+        yield Problem("model", text, config.model.target, "model=null")
+    required = parameter is not None and parameter.default is parameter.empty and "model" not in config.task.arguments
+    if config.model is None and required:
+        yield Problem("model", f"the task {name} needs a model", None, "model=lenet5")
+
+
+def _task_loaders(config: Config) -> Iterator[Problem]:
+    """Rules of dataset=null: the loaders are the task's, and nothing declares the number of classes."""
+    if config.dataset.target != TASK_LOADERS:
+        return
+    cls = _class("task", config.task)
+    name = config.task.target.rpartition(".")[2]
+    if not (is_module_class(cls) and class_overrides(cls, "train_dataloader")):
+        yield Problem("dataset", f"is null, and the task {name} has no train_dataloader", None, "dataset=digits")
+    for key, node in (("task", config.task), ("model", config.model)):
+        parameters = {} if node is None else parameters_of(_class(key, node))
+        needed = [name for name in ("classes", "image_shape") if name in parameters]
+        for argument in needed:
+            if node is not None and parameters[argument].default is inspect.Parameter.empty:
+                is_set = argument in node.arguments
+                text = f"must be set: with dataset=null the loaders are {name}'s, which do not declare it"
+                yield from () if is_set else [Problem(f"{key}.{argument}", text, remedy=f"{key}.{argument}=...")]
+
+
+def _trainer_uses(config: Config) -> Iterator[Problem]:
+    """Attributes of Lightning's Trainer that the task or the data module reads and Leyden's trainer does not have."""
+    for key, node in (("task", config.task), ("dataset", config.dataset)):
+        cls = _class(key, node)
+        if not is_module_class(cls) and not is_data_module_class(cls):
+            continue
+        for use in uses(cls):
+            if use.name not in TRAINER_ATTRIBUTES:
+                close = nearest(use.name, sorted(TRAINER_ATTRIBUTES))
+                text = f"{cls.__name__} reads self.trainer.{use.name} ({use.file}:{use.line}), which Leyden's trainer "
+                text += "does not offer" + (f"; it has {close}" if close else "")
+                remedy = f'getattr(self.trainer, "{use.name}", None), where the module can do without'
+                yield Problem(f"{key}._target_", text, node.target, remedy)
+
+
+def _monitor(config: Config) -> Iterator[Problem]:
+    schedule = config.schedule
+    if schedule is None:
+        return
+    watches = is_a(_class("schedule", schedule), "ReduceLROnPlateau")
+    if watches and schedule.monitor is None:
+        yield Problem("schedule.monitor", "ReduceLROnPlateau needs a metric to monitor", None,
+                      "schedule.monitor=val/loss schedule.interval=epoch")  # fmt: skip
+    if schedule.monitor is not None and not watches:
+        text = f"only ReduceLROnPlateau monitors a metric, {schedule.target.rpartition('.')[2]} does not"
+        yield Problem("schedule.monitor", text, schedule.monitor, "schedule.monitor=null")
+
+
+_PACKAGES = {"WandbLogger": "wandb", "MLFlowLogger": "mlflow", "CometLogger": "comet_ml", "NeptuneLogger": "neptune",
+             "TensorBoardLogger": "tensorboard"}  # fmt: skip
+"""Packages that Lightning's loggers, and classes derived from them, need."""
+
+
+def _loggers(config: Config) -> Iterator[Problem]:
+    for name, node in config.logger.items():
+        cls = _class(f"logger.{name}", node) if node is not None else None
+        for logger, package in _PACKAGES.items():
+            if is_a(cls, logger) and importlib.util.find_spec(package) is None:
+                text = f"needs the package {package}, which is not installed"
+                yield Problem(f"logger.{name}", text, logger, f"pip install {package}")
+
+
+def _logged(config: Config) -> Iterator[Problem]:
+    """Metrics that a callback or a schedule monitors and a task of Leyden's does not log."""
+    logged = vars(_class("task", config.task)).get("LOGGED")
+    if logged is None:
+        return  # a user-provided task: its first validation shows its metrics
+    watched = [(f"callbacks.{name}.monitor", node.arguments.get("monitor")) for name, node in config.callbacks.items()
+               if node is not None and is_a(_class(f"callbacks.{name}", node), _WATCHES.get(name, ""))]  # fmt: skip
+    watched.append(("schedule.monitor", config.schedule.monitor if config.schedule else None))
+    classes = config.dataset.arguments.get("classes", getattr(_class("dataset", config.dataset), "classes", None))
+    names = [name for name, least in logged.items() if not isinstance(classes, int) or classes >= least]
+    for key, monitor in watched:
+        if isinstance(monitor, str) and monitor != _USUAL_MONITOR and _not_logged(monitor, names):
+            now = [name for name in names if not name.startswith("test/")]
+            close = meant_metric(monitor, now)
+            task, meant = config.task.target.rpartition(".")[2], f"; did you mean {close}?" if close else ""
+            text = f"is not logged{meant}\n{task} logs {listed(now)}"
+            yield Problem(key, text, monitor, f"{key}={close}" if close else "")
+
+
+_WATCHES = {"early_stopping": "EarlyStopping", "checkpoint": "Checkpoint"}
+_USUAL_MONITOR = "val/acc"
+"""Default monitor of the best checkpoints; a task without this metric keeps the newest."""
+
+
+def _not_logged(monitor: str, names: list[str]) -> bool:
+    """Whether neither the task nor the run logs a metric; metrics of strategies have other prefixes."""
+    known = any(monitor == name or monitor.startswith(f"{name}_") for name in names if not name.startswith("test/"))
+    prefix, slash, _ = monitor.partition("/")
+    of_a_task = prefix in ("train", "val", "test", "valid", "validation", "eval") if slash else True
+    return not known and of_a_task and monitor not in ("lr", "epoch")
+
+
+def _strategy_config(config: Config) -> Iterator[Problem]:
+    for found in declared_by(_class("strategy", config.strategy)).validate_config(config):
+        yield found if isinstance(found, Problem) else Problem("strategy", found, config.strategy.target)
+
+
+def _callback_configs(config: Config) -> Iterator[Problem]:
+    for name, node in config.callbacks.items():
+        if node is None:
+            continue
+        key, cls = f"callbacks.{name}", _class(f"callbacks.{name}", node)
+        if hasattr(cls, "refuses"):
+            text = f"{cls.__name__} defines refuses, which is called validate_config now"
+            yield Problem(key, text, node.target, f"def validate_config in {cls.__name__}")
+        if hasattr(cls, "validate_config"):
+            yield from cls.validate_config(config, key, node)
+
+
+def _lightning_callbacks(config: Config) -> Iterator[Problem]:
+    """Callbacks of Lightning's that the loop cannot call."""
+    for name, node in config.callbacks.items():
+        if node is None:
+            continue
+        cls = _class(f"callbacks.{name}", node)
+        if not is_lightning_callback(cls):
+            continue
+        refused = refusal(cls)
+        if refused is not None:
+            remedy = f"{refused.remedy}, without callbacks.{name}" if refused.remedy else "leave it out"
+            yield Problem(f"callbacks.{name}", refused.text, node.target, remedy)
+        elif needs_a_logger(cls) and not any(config.logger.values()):
+            yield Problem(f"callbacks.{name}", "needs a logger, and there is none", node.target, "logger=default")

@@ -1,0 +1,97 @@
+# pyright: reportPrivateUsage=false
+"""Private names of Hydra, read in hydra-core 1.3.8: everything of Hydra that Leyden uses outside its public API.
+
+hydra.main composes under error handling of its own: it exits with 1 on every error and makes folders before a config is
+validated. So Leyden drives Hydra's loader, sweepers and callbacks itself. tests/test_compat.py checks these names.
+"""
+
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hydra._internal.callbacks import Callbacks
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import CachingConfigRepository, ConfigRepository, IConfigRepository
+from hydra._internal.hydra import Hydra
+from hydra._internal.utils import create_config_search_path
+from hydra.core.object_type import ObjectType
+from hydra.core.override_parser.types import Override
+from hydra.core.utils import JobReturn
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+
+if TYPE_CHECKING:
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+
+__all__ = [
+    "READ_IN",
+    "CachingConfigRepository",
+    "Callbacks",
+    "ConfigLoader",
+    "Hydra",
+    "basic_sweeper",
+    "create_config_search_path",
+    "failure_of",
+    "yaml_file",
+]
+
+READ_IN = "1.3.8"
+
+
+def basic_sweeper() -> "type[BasicSweeper]":
+    """Class of Hydra's basic sweeper."""
+    # not above: Hydra's scan for plugins executes the module again, and sweepers are of the class that this makes
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+
+    return BasicSweeper
+
+
+class ConfigLoader(ConfigLoaderImpl):
+    """Hydra's config loader, its parsing of overrides open to subclasses and callers.
+
+    Args:
+        check: called with every YAML file before Hydra reads it.
+    """
+
+    def __init__(self, search_path: Any, check: Callable[[Path], None]):
+        super().__init__(search_path)
+        self.repository = _CheckedRepository(search_path, check)
+
+    def parsed(self, config_name: str | None, overrides: list[str]) -> tuple[list[Override], CachingConfigRepository]:
+        """Overrides as every composition of this loader takes them, and the repository of its YAML files."""
+        return super()._parse_overrides_and_create_caching_repo(config_name, overrides)
+
+    def _parse_overrides_and_create_caching_repo(
+        self, config_name: str | None, overrides: list[str]
+    ) -> tuple[list[Override], CachingConfigRepository]:
+        return self.parsed(config_name, overrides)
+
+
+class _CheckedRepository(ConfigRepository):
+    """The YAML files of a search path, each checked before it is read."""
+
+    def __init__(self, search_path: Any, check: Callable[[Path], None]):
+        super().__init__(search_path)
+        self._check = check
+
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        file = yaml_file(self, config_path)
+        if file is not None:
+            self._check(file)
+        return super().load_config(config_path)
+
+
+def yaml_file(repository: IConfigRepository, config_path: str) -> Path | None:
+    """The file behind a config path of Hydra; None for a config that is not a file."""
+    find: Any = repository
+    source = find._find_object_source(config_path, ObjectType.CONFIG)
+    name = ConfigSource._normalize_file_name(config_path)
+    if source is None or source.scheme() not in ("file", "pkg"):
+        return None
+    file = Path(source.path) / name if source.scheme() == "file" else resources.files(source.path).joinpath(name)
+    return Path(str(file))
+
+
+def failure_of(result: JobReturn) -> Any:
+    """The exception of a failed job; JobReturn.return_value would raise it."""
+    return result._return_value

@@ -1,0 +1,65 @@
+"""Hyperparameters of a run: the columns that distinguish runs in tables (TensorBoard's HPARAMS)."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .schema import Composition, Config
+
+Value = int | float | str | bool
+
+ALWAYS = ("model", "optimizer.lr", "batch_size", "seed")
+"""Shown for every run."""
+
+
+def hyperparameters(config: Config) -> dict[str, Value]:
+    """Values of the swept keys, of the user's overrides, then model, learning rate, batch size and seed.
+
+    A group is named by its file (model: resnet20), any other key by its value.
+    """
+    values = config.model_dump(by_alias=True, mode="json")
+    names = dict.fromkeys([*map(_spelled, config.composition.swept), *_overridden(config), *ALWAYS])
+    found = {name: _value(name, values, config.composition) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def varied(config: Config) -> list[str]:
+    """Hyperparameters that the sweep varies, under their names in `hyperparameters`."""
+    return [_spelled(key) for key in config.composition.swept]
+
+
+def title(config: Config, run_dir: Path) -> str:
+    """The run's folder and the overrides that distinguish it: `3 model=mlp optimizer.lr=0.1`."""
+    own = {_key(override): override for override in config.composition.overrides}
+    distinguishing = [own[key] for key in varied(config) if key in own] or list(own.values())
+    return " ".join([run_dir.name, *(o for o in distinguishing if not o.startswith("hydra"))])
+
+
+def _overridden(config: Config) -> Iterator[str]:
+    for override in config.composition.overrides:
+        key = _key(override)
+        if "=" in override and not override.startswith("~") and key.split(".")[0].split("/")[0] != "hydra":
+            yield key
+
+
+def _key(override: str) -> str:
+    return _spelled(override.partition("=")[0].lstrip("+~"))
+
+
+def _spelled(key: str) -> str:
+    """The key with `dataset` for `data`, without the package of a group."""
+    first, dot, rest = key.split("@")[0].partition(".")
+    return f"{'dataset' if first == 'data' else first}{dot}{rest}"
+
+
+def _value(name: str, values: Mapping[str, Any], composition: Composition) -> Value | None:
+    """The value of a hyperparameter; None without such a key, or without a value."""
+    if composition.choices.get(name) is not None:
+        return composition.choices[name]
+    node: Any = values
+    for part in name.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    if node is None or isinstance(node, int | float | str | bool):
+        return node
+    typed = [override.partition("=")[2] for override in composition.overrides if _key(override) == name]
+    return typed[-1] if typed else str(node)

@@ -1,0 +1,247 @@
+"""Names of Lightning, Keras, timm, Hugging Face, torchrun, Slurm and Ultralytics, with Leyden's for each.
+
+Tables, and look-ups in them. `{}` in a remedy is the user's value.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..base.errors import nearest
+
+_SAME_VALUE: Mapping[str, str] = {
+    "trainer.max_epochs": "epochs epoch num_epochs n_epochs nb_epochs nepochs num_train_epochs total_epochs max_epoch",
+    "trainer.max_steps": "steps num_steps total_steps max_iters max_iter iterations num_iterations train_steps",
+    "trainer.accumulate_grad_batches": "accumulate gradient_accumulation_steps gradient_accumulation grad_accum "
+    "grad_accum_steps accum_steps accum_iter accumulation_steps grad_accumulation update_freq",
+    "trainer.gradient_clip_val": "grad_clip clip_grad clip gradient_clip max_grad_norm grad_clip_norm clip_norm "
+    "clip_grad_norm clip_value clipnorm gradient_clipping",
+    "trainer.sync_batchnorm": "sync_bn syncbn sync_batch_norm",
+    "trainer.check_val_every_n_epoch": "val_every eval_every validation_freq val_freq eval_freq val_interval",
+    "trainer.log_every_n_steps": "log_interval logging_steps log_every print_freq log_freq",
+    "trainer.fast_dev_run": "dry_run dryrun smoke_test",
+    "trainer.compile": "torch_compile torchcompile",
+    "trainer.enable_progress_bar": "progress progress_bar",
+    "optimizer.lr": "learning_rate lr0 base_lr init_lr initial_lr lrate learningrate",
+    "optimizer.weight_decay": "wd l2",
+    "optimizer.momentum": "mom",
+    "schedule": "scheduler sched lr_scheduler lr_schedule lr_scheduler_type",
+    "schedule.warmup_steps": "warmup num_warmup_steps warmup_iters lr_warmup_steps",
+    "task.label_smoothing": "smoothing label_smoothing_factor",
+    "batch_size": "bs batch batchsize train_batch_size global_batch_size mini_batch_size total_batch_size "
+    "per_device_train_batch_size batch_size_per_gpu",
+    "seed": "seed_everything random_seed manual_seed random_state",
+    "topology.devices_per_node": "gpus num_gpus n_gpus n_gpu ngpus num_devices nproc nproc_per_node num_processes np "
+    "ntasks ntasks_per_node gpus_per_node world_size",
+    "topology.nodes": "num_nodes nnodes num_machines n_nodes",
+    "topology.slurm.partition": "partition",
+    "topology.slurm.account": "account",
+    "topology.slurm.qos": "qos",
+    "dataset.num_workers": "workers dataloader_num_workers n_workers loader_workers num_loader_workers",
+    "dataset.val_fraction": "val_split validation_split val_ratio val_size val_frac valid_pct",
+    "dataset.image_size": "imgsz img_size input_size resolution image_resolution crop_size",
+    "model": "arch architecture model_name net network backbone",
+    "model.hidden": "hidden_size hidden_sizes hidden_dim hidden_units",
+    "model.dropout": "drop drop_rate dropout_p dropout_rate p_dropout",
+    "callbacks.checkpoint.save_top_k": "save_total_limit",
+    "callbacks.checkpoint.every_n_epochs": "save_every save_interval save_freq save_period",
+    "callbacks.checkpoint.every_n_steps": "save_steps",
+    "hydra.run.dir": "output_dir save_dir default_root_dir out_dir log_dir logdir run_dir exp_dir work_dir logging_dir",
+    "init_from": "finetune init_checkpoint load_weights pretrained_path",
+    "strategy": "distributed_backend parallel_strategy",
+    "optimizer": "opt optim",
+}
+"""Leyden's key, and its names elsewhere whose values mean the same."""
+
+_MULTI_WORKER = "topology.devices_per_node=2"
+_PRECISION = {"fp32": "32-true", "float32": "32-true", "32": "32-true", "full": "32-true", "fp16": "16-mixed",
+              "float16": "16-mixed", "16": "16-mixed", "half": "16-mixed", "amp": "16-mixed", "mixed": "16-mixed",
+              "mixed_float16": "16-mixed", "bf16": "bf16-mixed", "bfloat16": "bf16-mixed", "mixed_bfloat16":
+              "bf16-mixed", "64": "64-true", "fp64": "64-true", "float64": "64-true", "double": "64-true"}  # fmt: skip
+_DEVICE = {"gpu": "cuda", "cuda:0": "cuda", "0": "cuda"}
+_RESUME = "leyden resume {} goes on with that run, init_from={} starts a new one from its weights"
+_LOGGER_CLASS = {"wandb": "WandbLogger", "mlflow": "MLFlowLogger", "comet": "CometLogger", "neptune": "NeptuneLogger"}
+_LOGGER_PACKAGE = {"comet": "comet_ml"}
+_FSDP = f"strategy=fsdp {_MULTI_WORKER}"
+_DDP = f"strategy=ddp {_MULTI_WORKER}"
+_RENDEZVOUS = (
+    "topology.launcher=node topology.nodes=2 strategy=ddp, and on each host the `leyden node` command that it prints"
+)
+
+
+def _logger(name: str) -> str:
+    package = _LOGGER_PACKAGE.get(name, name)
+    target = f"+logger.{name}._target_=lightning.pytorch.loggers.{_LOGGER_CLASS[name]}"
+    return f"pip install {package}, then leyden {target}"
+
+
+CHOICES: Mapping[str, Mapping[str, str]] = {
+    "strategy": {
+        **dict.fromkeys(("deepspeed", "deepspeed_stage_1", "deepspeed_stage_2", "deepspeed_stage_3", "zero", "zero1",
+                         "zero2", "zero3", "deepspeed_stage_2_offload", "deepspeed_stage_3_offload", "fsdp2",
+                         "fsdp_native", "fully_sharded", "fairscale", "sharded", "ddp_sharded", "full_shard",
+                         "fsdp_cpu_offload"), _FSDP),
+        **dict.fromkeys(("dp", "dataparallel", "data_parallel", "horovod", "ddp_spawn", "ddp_fork", "ddp_notebook",
+                         "distributed", "distributeddataparallel", "mirrored", "bagua"), _DDP),
+        "ddp_find_unused_parameters_true": f"strategy=ddp strategy.find_unused_parameters=true {_MULTI_WORKER}",
+        "ddp_find_unused_parameters_false": _DDP,
+        "shard_grad_op": f"{_FSDP} strategy.reshard_after_forward=false",
+        "hybrid_shard": "strategy=hsdp topology.nodes=2 topology.launcher=node topology.devices_per_node=2",
+        "none": "strategy=single", "auto": "strategy=single", "single_device": "strategy=single",
+        "parameter_server": "strategy=asgd", "parameterserver": "strategy=asgd", "downpour": "strategy=asgd",
+        "eamsgd": "strategy=easgd", "diloco": "strategy=local_sgd", "localsgd": "strategy=local_sgd",
+        "post_local_sgd": "strategy=local_sgd", "tensor_parallel": f"strategy=hybrid {_MULTI_WORKER}",
+    },
+    "logger": {
+        **{name: _logger(name) for name in _LOGGER_CLASS},
+        "wandblogger": _logger("wandb"), "weights_and_biases": _logger("wandb"), "mlf": _logger("mlflow"),
+        "tensorboard": "logger=default", "tb": "logger=default", "csv": "logger=default", "true": "logger=default",
+        "false": "logger=none", "off": "logger=none", "no": "logger=none",
+    },
+    "optimizer": {
+        "adam": "optimizer=adamw optimizer.weight_decay=0.0", "momentum": "optimizer=sgd",
+        "nesterov": "optimizer=sgd optimizer.nesterov=true",
+        "rmsprop": "optimizer=adagrad optimizer._target_=torch.optim.RMSprop",
+    },
+    "schedule": {
+        "step": "schedule=multistep schedule.milestones=[10,20]", "cosineannealinglr": "schedule=cosine",
+        "steplr": "schedule=multistep schedule.milestones=[10,20]", "cosine_annealing": "schedule=cosine",
+        "multisteplr": "schedule=multistep schedule.milestones=[10,20]", "cosine_with_warmup":
+        "schedule=cosine schedule.warmup_steps=100", "none": "schedule=constant", "fixed": "schedule=constant",
+    },
+    "dataset": {
+        "mnist": "dataset=digits", "fake": "dataset=synthetic", "random": "dataset=synthetic",
+        "fakedata": "dataset=synthetic",
+    },
+    "callbacks": {
+        "modelcheckpoint": "callbacks=default", "earlystopping": "callbacks=[default,early_stopping]",
+        "early_stop": "callbacks=[default,early_stopping]", "checkpoint": "callbacks=default",
+        "modelema": "callbacks=[default,ema]", "weightaveraging": "callbacks=[default,ema]",
+        "richprogressbar": "callbacks=default", "tqdmprogressbar": "callbacks=default", "progress": "callbacks=default",
+    },
+    "task": {"classify": "task=classification", "supervised": "task=classification", "autoencoder":
+             "task=reconstruction model=cots_autoencoder"},
+    "topology": {"gpu": "topology=local", "cuda": "topology=local", "auto": "topology=local", "sbatch":
+                 "topology=slurm", "single": "topology=local"},
+    "augment": {"flip": "augment=crop_flip", "random_crop": "augment=crop", "default": "augment=crop_flip"},
+}  # fmt: skip
+"""By group: names of choices in other tools, and the overrides that do the same here."""
+
+
+def _switch(on: str, off: str) -> dict[str, str]:
+    return {**dict.fromkeys(("true", "1", "yes", "on"), on), **dict.fromkeys(("false", "0", "no", "off"), off)}
+
+
+_BY_VALUE: Mapping[str, Mapping[str, str]] = {
+    "fp16 half amp use_amp use_fp16 native_amp float16": _switch("trainer.precision=16-mixed",
+                                                                 "trainer.precision=32-true"),
+    "bf16 bfloat16 use_bf16": _switch("trainer.precision=bf16-mixed", "trainer.precision=32-true"),
+    "fp64 double float64": _switch("trainer.precision=64-true", "trainer.precision=32-true"),
+    "precision mixed_precision dtype torch_dtype": {**{name: f"trainer.precision={ours}" for name, ours in
+                                                       _PRECISION.items()}, "": "trainer.precision={}",
+                                                    **_switch("trainer.precision=16-mixed",
+                                                              "trainer.precision=32-true")},
+    "accelerator device device_type": {**{name: f"topology.device.kind={ours}" for name, ours in _DEVICE.items()},
+                                       "": "topology.device.kind={}"},
+    "devices": {"auto": "topology.devices_per_node=1", "-1": "topology.devices_per_node=1",
+                "": "topology.devices_per_node={}"},
+    "cpu no_cuda use_cpu": _switch("topology=cpu", "topology=local"),
+    "cuda gpu use_cuda use_gpu": _switch("topology.device.kind=cuda", "topology=cpu"),
+    "ddp distributed multi_gpu horovod dp dataparallel data_parallel ddp_spawn use_ddp": _switch(_DDP,
+                                                                                                 "strategy=single"),
+    "deepspeed zero fsdp": {**_switch(_FSDP, "strategy=single"), "": _FSDP},
+    "ema model_ema use_ema": _switch("callbacks=[default,ema]", "callbacks=default"),
+    "ema_decay model_ema_decay": {"": "callbacks=[default,ema] callbacks.ema.decay={}"},
+    "early_stopping early_stop": _switch("callbacks=[default,early_stopping]", "callbacks=default"),
+    "patience early_stopping_patience": {"": "callbacks=[default,early_stopping] callbacks.early_stopping.patience={}"},
+    "enable_checkpointing save_checkpoint": _switch("callbacks=default", "callbacks=none"),
+    "pretrained": {"": ""},
+    "nesterov": {"": "optimizer.nesterov={}"},
+    "data data_dir data_path data_root dataset_dir train_data_dir root": {"": "dataset=image_folder dataset.root={}"},
+    "resume resume_from resume_from_checkpoint ckpt_path ckpt checkpoint load_checkpoint restore": {
+        "true": "leyden resume outputs/DAY/TIME goes on with a run", "": _RESUME},
+    **{name: {"": _logger(name)} for name in _LOGGER_CLASS},
+    "use_wandb wandb_project project": {"": _logger("wandb")},
+    "report_to log_with": {**{name: _logger(name) for name in _LOGGER_CLASS}, "tensorboard": "logger=default",
+                           "none": "logger=none", "comet_ml": _logger("comet")},
+    "tensorboard tb": _switch("logger=default", "logger=none"),
+    "rdzv_endpoint rdzv_backend rdzv_id master_addr master_port node_rank machine_rank standalone":
+        {"": _RENDEZVOUS},
+    "name run_name exp_name experiment_name": {"": "tags=[{}]"},
+    "gres": {"": "topology.slurm.gres={}"},
+    "time time_min": {"": "topology.slurm.time_min={}"},
+}  # fmt: skip
+"""Names whose remedy depends on the value; "" stands for every other value."""
+
+DATASET_DECLARES = (
+    "num_classes", "n_classes", "nb_classes", "num_labels", "nclasses", "nc", "num_outputs", "in_channels", "in_chans",
+    "input_channels", "image_channels", "img_channels", "num_channels", "n_channels",
+)  # fmt: skip
+"""Model arguments of other tools that the dataset declares here, as `classes` and `image_shape`."""
+
+_KEYS = {word: key for key, words in _SAME_VALUE.items() for word in words.split()}
+_VALUES = {word: remedies for words, remedies in _BY_VALUE.items() for word in words.split()}
+
+
+@dataclass(frozen=True)
+class Known:
+    """A name known from another tool."""
+
+    key: str
+    """Leyden's key, or "" if more than one key is needed."""
+    remedy: str
+    """The equivalent: overrides, or a sentence with a command; "" if there is none for this value."""
+
+
+def known(word: str, value: str | None) -> Known | None:
+    """Leyden's equivalent of a name of another tool; None for an unknown name.
+
+    Args:
+        word: the last part of a key, or a flag without its dashes.
+        value: as spelled on the command line; None: no value.
+    """
+    name = word.lower().replace("-", "_")
+    if name in _KEYS or name in CHOICES:
+        key = _KEYS.get(name, name)
+        if key in CHOICES and value is not None and value.lower() in CHOICES[key]:
+            return Known(key, CHOICES[key][value.lower()])
+        return Known(key, f"{key}={_value(key, value)}" if value else "")
+    remedies = _VALUES.get(name)
+    if remedies is None:
+        return None
+    remedy = remedies.get((value or "true").lower(), remedies.get("", ""))
+    needs_value = "{}" in remedy and not value
+    keys = {
+        assignment.partition("=")[0] for one in remedies.values() for assignment in one.split()[:1] if "=" in assignment
+    }
+    key = next(iter(keys)) if len(keys) == 1 else remedy.partition("=")[0] if "=" in remedy.split(" ")[0] else ""
+    return Known(key, "" if needs_value else remedy.replace("{}", _value(key, value)))
+
+
+def _value(key: str, value: str | None) -> str:
+    """The user's value; a list of devices, or "all", as their number."""
+    if key == "topology.devices_per_node" and value and not value.lstrip("-").isdigit():
+        return str(len(value.strip("[]").split(","))) if "," in value or "[" in value else "1"
+    return value or ""
+
+
+def known_choice(group: str, name: str) -> str:
+    """The overrides equivalent to a choice of another tool; "" if unknown."""
+    return CHOICES.get(group, {}).get(name.lower(), "")
+
+
+def known_precision(name: str) -> str:
+    """Leyden's spelling of a precision; "" if unknown."""
+    return _PRECISION.get(name.lower(), "")
+
+
+_SPLITS = {"valid": "val", "validation": "val", "eval": "val", "dev": "val", "test": "val"}
+_METRICS = {"accuracy": "acc", "top1": "acc", "acc1": "acc", "top5": "acc5", "error": "loss", "cost": "cost"}
+
+
+def meant_metric(name: str, logged: Sequence[str]) -> str | None:
+    """The logged metric that a name of another tool (val_loss, eval/accuracy) means."""
+    split, _, metric = name.lower().replace("_", "/", 1).partition("/")
+    if not metric:
+        split, metric = "val", split
+    plain = f"{_SPLITS.get(split, split)}/{_METRICS.get(metric, metric)}"
+    return plain if plain in logged else nearest(plain, logged)

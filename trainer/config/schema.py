@@ -1,0 +1,243 @@
+"""The schema of a run's config, and reading the frozen one. No torch: a config error must not wait for its import."""
+
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..hardware.schema import Count, Strict, Topology
+from ..runs.frozen import frozen_values, trial_folders
+from .strategy_class import Processes, declared_before_import, processes_of
+from .target_policy.untrusted_runs import restricted
+
+Limit = Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0.0, le=1.0)]
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+Interval = Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0.0, le=1.0)]
+PartitionNumber = Annotated[int, Field(ge=0)]
+
+
+class Target(BaseModel):
+    """A class by its import path. Keys other than the fields are arguments of its constructor."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True, populate_by_name=True)
+
+    target: str = Field(alias="_target_", pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)+$")
+    partial: bool = Field(default=False, alias="_partial_")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+TASK_LOADERS = "leyden.trainer.data.task_loaders.TaskLoaders"
+"""`dataset._target_` with dataset=null: the loaders are the task's."""
+
+
+class DatasetConfig(Target):
+    """A dataset class or a LightningDataModule, with the keys of its loading."""
+
+    val_fraction: Fraction
+    partitions: Count
+    partition_order: list[PartitionNumber] | list[list[PartitionNumber]] | None
+    num_workers: Annotated[int, Field(ge=0)]
+    max_bad_samples: Annotated[int, Field(ge=0)]
+
+
+class Model(Target):
+    """A network. `parallel` declares how strategies may split it, and is not passed to the constructor."""
+
+    parallel: dict[str, Any] | None = None
+
+
+class Optimizer(Target):
+    decay_bias_and_norm: bool
+
+
+class Schedule(Target):
+    interval: Literal["step", "epoch"]
+    frequency: Count
+    monitor: str | None
+
+
+class Doctor(Strict):
+    """`leyden doctor`: a run that measures the hardware of its topology, and trains nothing."""
+
+    write: str | None
+    """File for the topology with the measured figures."""
+
+
+class Pipeline(Strict):
+    """Model hopping: a run whose workers train the trials of a sweep, models moving between workers."""
+
+    scheduler: Literal["ring", "systolic", "greedy"]
+    hops: Literal["auto", "memory", "files"]
+    early_stopping: Literal["none", "halving", "hyperband"]
+    eta: Annotated[int, Field(ge=2)]
+    min_epochs: Count
+    metric: str = "val/acc"
+    """Metric that early stopping compares; also the monitor of the best checkpoints."""
+    mode: Literal["max", "min"] = "max"
+    trials: list[str]
+    """Run folders, relative to the pipeline's."""
+
+    def folders(self, run_dir: Path) -> list[Path]:
+        """Run folders of the trials; `run_dir` is the pipeline's."""
+        return trial_folders(run_dir, self.trials)
+
+
+class Composition(Strict):
+    """Choices and overrides of the composition, which distinguish runs in tables."""
+
+    choices: dict[str, str | None] = Field(default_factory=dict)
+    """The file that each config group takes."""
+    overrides: list[str] = Field(default_factory=list)
+    """As typed, including those of a sweep."""
+    swept: list[str] = Field(default_factory=list)
+    """Keys and groups that the run's sweep varies."""
+
+
+class Trainer(Strict):
+    """Keys with the names and meanings of Lightning's Trainer; `hang_timeout` is Leyden's own."""
+
+    max_epochs: Count
+    max_steps: Annotated[int, Field(ge=-1)]
+    precision: Literal["32-true", "64-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true"]
+    accumulate_grad_batches: Count
+    gradient_clip_val: Annotated[float, Field(gt=0.0)] | None
+    gradient_clip_algorithm: Literal["norm", "value"]
+    limit_train_batches: Limit
+    limit_val_batches: Limit
+    limit_test_batches: Limit
+    check_val_every_n_epoch: Count | None
+    log_every_n_steps: Count
+    fast_dev_run: bool
+    deterministic: bool
+    sync_batchnorm: bool
+    compile: bool
+    channels_last: bool
+    enable_progress_bar: bool
+    # Defaults for runs frozen before these keys existed.
+    hang_timeout: Annotated[float, Field(gt=0.0)] | None = None
+    val_check_interval: Interval | None = None
+    num_sanity_val_steps: Annotated[int, Field(ge=-1)] = 0
+    overfit_batches: Limit = 0.0
+    max_time: str | dict[str, int | float] | None = None
+    detect_anomaly: bool = False
+
+    @property
+    def train_limit(self) -> int | float:
+        """limit_train_batches, unless overfit_batches takes its place."""
+        return self.overfit_batches or self.limit_train_batches
+
+    @property
+    def val_limit(self) -> int | float:
+        """limit_val_batches, unless overfit_batches takes its place."""
+        return self.overfit_batches or self.limit_val_batches
+
+
+class Config(Strict):
+    """The resolved config of a run, as `config.yaml` in its folder holds it."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)]
+    batch_size: Count
+    tags: list[str]
+    init_from: str | None
+    dataset: DatasetConfig
+    augment: Target | None = None
+    model: Model | None = None
+    task: Target
+    strategy: Target
+    topology: Topology
+    optimizer: Optimizer | None = None
+    schedule: Schedule | None = None
+    callbacks: dict[str, Target | None]
+    logger: dict[str, Target | None]
+    trainer: Trainer
+    python_path: list[str] = Field(default_factory=list)
+    """Folders appended to sys.path in every worker: the command's working directory, and --config-dir."""
+    composition: Composition = Composition()
+    """Written when the config is frozen; missing in runs frozen before the key existed."""
+    doctor: Doctor | None = None
+    """None: the run trains."""
+    pipeline: Pipeline | None = None
+    """None: the run trains a model of its own."""
+    processes: Processes | None = None
+    """Processes declared by the strategy's class, see `with_processes`; None: not computed yet."""
+
+    @property
+    def _processes(self) -> Processes:
+        return self.processes or Processes(workers=self.topology.workers)
+
+    @property
+    def worker_processes(self) -> int:
+        """Worker processes to start; one if it simulates all workers."""
+        return self._processes.workers
+
+    @property
+    def servers(self) -> int:
+        """Processes next to the workers that hold parameters."""
+        return self._processes.servers
+
+    @property
+    def elastic(self) -> bool:
+        """Whether workers come and go while the servers stay."""
+        return self._processes.elastic
+
+    @property
+    def simulated(self) -> bool:
+        """Whether one process simulates all workers."""
+        return self._processes.simulated
+
+    @property
+    def launcher(self) -> str:
+        """What starts the processes: topology.launcher, or `local` for a simulation."""
+        return "local" if self.simulated else self.topology.launcher
+
+
+EVALUATION_DEVICE = "LEYDEN_EVALUATION_DEVICE"
+"""Environment variable that passes `leyden eval RUN topology.device.kind=...` to workers: eval writes no file."""
+
+
+def with_processes(config: Config) -> Config:
+    """The config with the processes declared by its strategy's class, which is imported unless it is one of Leyden's.
+
+    Raises:
+        ValueError: there is no such class.
+    """
+    strategy = config.strategy
+    processes = processes_of(strategy.target, strategy.arguments, config.topology, config.python_path)
+    return config.model_copy(update={"processes": processes})
+
+
+def with_processes_known_before_import(config: Config) -> Config:
+    """The config with its processes if the strategy is one of Leyden's, else without."""
+    is_known = declared_before_import(config.strategy.target) is not None
+    return with_processes(config) if is_known else config.model_copy(update={"processes": None})
+
+
+def with_processes_node(values: dict[str, Any]) -> dict[str, Any]:
+    """Plain values of a validated config, with the node `processes` that is frozen."""
+    processes = with_processes(Config.model_validate(values)).processes
+    assert processes is not None
+    return {**values, "processes": processes.model_dump()}
+
+
+def load(run_dir: Path) -> Config:
+    """The config of a run, as its workers read it.
+
+    Raises:
+        ConfigError: the run is another user's, and names what only --trust allows.
+    """
+    values = frozen_values(run_dir)
+    kind = os.environ.get(EVALUATION_DEVICE)
+    if kind is not None:
+        values["topology"]["device"]["kind"] = kind
+    config = Config.model_validate(restricted(values, run_dir))
+    # derived for runs frozen before this node existed, for one more release
+    return config if config.processes is not None else with_processes(config)
+
+
+def workers_on_node(config: Config) -> int:
+    """Number of workers on one machine, each with its own device."""
+    return 1 if config.worker_processes == 1 else config.topology.devices_per_node

@@ -1,0 +1,282 @@
+"""Arguments of every `_target_` checked against the constructor's signature, without building anything."""
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import ValidationError
+
+from ..base.errors import Problem, listed, nearest, spelled
+from .blocklist.verdict import RefusedTarget, refused_name
+from .faults import raised_at
+from .known_names import DATASET_DECLARES
+from .known_names import known as known_name
+from .locate import locate
+from .option_classes import hints_of, option_class, options_of
+from .schema import Config, Target
+from .target_policy.group_types import wrong_class
+from .targets import SUPPLIED
+from .validation import NO_IMPORT_PATH
+
+
+def target_nodes(config: Config) -> Iterator[tuple[str, Target | Problem]]:
+    """Dotted key and node of every class that the config names, arguments that are classes included."""
+    for group in Config.model_fields:
+        value = getattr(config, group)
+        nodes = value.items() if group in ("callbacks", "logger") else [("", value)]
+        for name, node in nodes:
+            if isinstance(node, Target):
+                yield from _with_nested(f"{group}.{name}" if name else group, node)
+
+
+def _with_nested(key: str, node: Target) -> Iterator[tuple[str, Target | Problem]]:
+    yield key, node
+    for name, value in node.arguments.items():
+        yield from _nested(f"{key}.{name}", value)
+
+
+def _nested(key: str, value: Any) -> Iterator[tuple[str, Target | Problem]]:
+    if isinstance(value, Mapping) and "_target_" in value:
+        try:
+            yield from _with_nested(key, Target.model_validate(value))
+        except ValidationError:
+            yield key, Problem(f"{key}._target_", NO_IMPORT_PATH, value["_target_"])
+    elif isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _nested(f"{key}.{name}", item)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _nested(f"{key}.{index}", item)
+
+
+def refused_names(config: Config) -> Iterator[Problem]:
+    """Targets that no config may name, as far as their names decide it: nothing is imported."""
+    for key, node in target_nodes(config):
+        reason = None if isinstance(node, Problem) else refused_name(node.target)
+        if reason is not None and not isinstance(node, Problem):
+            yield Problem(f"{key}._target_", reason, node.target)
+
+
+def signature_problems(config: Config) -> Iterator[Problem]:
+    """Arguments that the constructors of the named classes do not take."""
+    for key, node in target_nodes(config):
+        if isinstance(node, Problem):
+            yield node
+        else:
+            yield from node_problems(key, node)
+
+
+def node_problems(key: str, node: Target) -> Iterator[Problem]:
+    """Problems of one class and its arguments."""
+    found = find(key, node)
+    if isinstance(found, Problem):
+        yield found
+        return
+    parameters = _parameters(found)
+    if parameters is None:
+        return
+    hints = hints_of(found)
+    supplied = _supplied(key)
+    for name, value in node.arguments.items():
+        if name in parameters:
+            yield from _argument_problems(f"{key}.{name}", value, hints.get(name, Any))
+        elif not takes_any(parameters):
+            taken = [parameter for parameter in _named(parameters) if parameter not in supplied]
+            options = [f"{p}.{option}" for p in taken if (o := option_class(hints.get(p))) for option in options_of(o)]
+            yield _unknown_argument(key, name, value, found, node, taken, options)
+    supplied_later = node.partial and not supplied
+    for name in [] if supplied_later else set(_required(parameters)) - {*node.arguments, *supplied}:
+        yield Problem(f"{key}.{name}", f"{_name(found)} cannot be built without it", remedy=f"+{key}.{name}=...")
+
+
+def unknown_arguments(key: str, node: Target) -> list[str]:
+    """Arguments of a node that its class does not take; none if there is no such class, or it takes any."""
+    found = find(key, node)
+    parameters = None if isinstance(found, Problem) else _parameters(found)
+    if parameters is None or takes_any(parameters):
+        return []
+    return [name for name in node.arguments if name not in parameters]
+
+
+def _supplied(key: str) -> tuple[str, ...]:
+    group, _, name = key.partition(".")
+    is_group_node = not name or (group in ("callbacks", "logger") and "." not in name)
+    return SUPPLIED.get(group, ()) if is_group_node else ()
+
+
+def find(key: str, node: Target) -> Callable[..., Any] | Problem:
+    """The class or function that a node names, or the problem."""
+    try:
+        found = locate(node.target)
+    except RefusedTarget as error:
+        return Problem(f"{key}._target_", str(error), node.target)
+    except ValueError as error:
+        return Problem(f"{key}._target_", f"{error}{_meant(node.target)}", node.target)
+    except Exception as error:  # A user-provided module may raise anything while it is imported.
+        text = f"importing it failed: {type(error).__name__}: {error}{raised_at(error)}"
+        return Problem(f"{key}._target_", text, node.target, executed=True)
+    if not callable(found):
+        return Problem(f"{key}._target_", "is neither a class nor a function", node.target)
+    return wrong_class(key, node.target, found) or found
+
+
+def parameters_of(constructor: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Constructor parameters by name; empty if Python has no signature of it."""
+    return _parameters(constructor) or {}
+
+
+def is_a(constructor: Any, class_name: str) -> bool:
+    """Whether a class of this name is among its bases, compared without importing that class."""
+    return any(base.__name__ == class_name for base in getattr(constructor, "__mro__", ()))
+
+
+def _parameters(constructor: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    try:
+        return inspect.signature(constructor).parameters
+    except (ValueError, TypeError):
+        return None
+
+
+def takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    """Whether there is a **kwargs among them."""
+    return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def _named(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    return [name for name, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+
+
+def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    return [name for name in _named(parameters) if parameters[name].default is inspect.Parameter.empty]
+
+
+def _name(constructor: Any) -> str:
+    return getattr(constructor, "__name__", str(constructor))
+
+
+def _unknown_argument(
+    key: str, name: str, value: Any, found: Any, node: Target, takes: Sequence[str], options: Sequence[str]
+) -> Problem:
+    declared = [field for field in type(node).model_fields if field not in ("target", "partial")]
+    as_option = next((option for option in options if option.endswith(f".{name}")), None)
+    close = as_option or nearest(name, [*takes, *declared])
+    text = f"{_name(found)} takes no argument {name!r}"
+    remedy = f"{key}.{close}={spelled(value)}" if close else LEAVE_OUT
+    known = known_name(name, spelled(value))
+    if close:
+        text += f"; did you mean {close}?"
+    elif key == "model" and nearest(name, [*DATASET_DECLARES, *SUPPLIED["model"]], 0.8):
+        text += ": the dataset declares the number of classes, and the shape of its images"
+    elif known is not None and known.key and ("=" in known.remedy) and known.key != f"{key}.{name}":
+        text += f"; this is called {known.key} here"
+        remedy = known.remedy
+    return Problem(f"{key}.{name}", f"{text}\nit takes {listed(takes) or 'none'}", value, remedy)
+
+
+LEAVE_OUT = "leave it out"
+
+
+def _argument_problems(key: str, value: Any, hint: Any) -> Iterator[Problem]:
+    options = option_class(hint)
+    if options is None:
+        yield from _type_problem(key, value, hint)
+        return
+    if not isinstance(value, Mapping):
+        if value is not None or NoneType not in get_args(hint):
+            yield Problem(key, f"must hold keys: {listed(list(options_of(options)))}", value, f"{key}.KEY=VALUE")
+        return
+    hints = options_of(options)
+    for name, item in value.items():
+        if name in hints:
+            yield from _type_problem(f"{key}.{name}", item, hints[name])
+        else:
+            yield _unknown_option(f"{key}.{name}", item, list(hints))
+
+
+def _unknown_option(key: str, value: Any, takes: Sequence[str]) -> Problem:
+    node, _, name = key.rpartition(".")
+    close = nearest(name, takes)
+    meant = f"; did you mean {close}?" if close else ""
+    remedy = f"{node}.{close}={spelled(value)}" if close else LEAVE_OUT
+    return Problem(key, f"there is no such key in {node}{meant}\nit takes {listed(takes)}", value, remedy)
+
+
+def _type_problem(key: str, value: Any, hint: Any) -> Iterator[Problem]:
+    if not fits(value, hint):
+        yield Problem(key, f"must be {described(hint)}", value)
+
+
+SIMPLE = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Whether a plain value can be an argument with this annotation; True for annotations that are not understood."""
+    origin = get_origin(hint)
+    if isinstance(value, Mapping):
+        return hint not in SIMPLE
+    if origin is Literal:
+        return value in get_args(hint)
+    if origin in (Union, UnionType):
+        return _fits_one_of(value, get_args(hint))
+    if isinstance(value, list) and origin in (list, Sequence, tuple):
+        return _items_fit(value, origin, get_args(hint))
+    if hint is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if hint in SIMPLE:
+        return isinstance(value, hint)
+    return not (origin in (list, tuple, dict) or hint in (list, tuple, dict)) or isinstance(value, list)
+
+
+def _fits_one_of(value: Any, hints: Sequence[Any]) -> bool:
+    """`fits` for a union. A YAML value is never an object, so classes next to simple types are ignored."""
+    plain = [hint for hint in hints if hint in SIMPLE or get_origin(hint) is not None]
+    others = [hint for hint in hints if hint not in plain and not only_an_object(hint)]
+    return bool(others) or not plain or any(fits(value, hint) for hint in plain)
+
+
+def only_an_object(hint: Any) -> bool:
+    """Whether no value of a YAML file can be of this type."""
+    return isinstance(hint, type) and hint.__module__.partition(".")[0] == "torch"
+
+
+def _items_fit(value: list[Any], origin: Any, hints: Sequence[Any]) -> bool:
+    if origin is tuple and hints and hints[-1] is not Ellipsis:
+        return len(value) == len(hints) and all(fits(item, hint) for item, hint in zip(value, hints, strict=True))
+    return not hints or all(fits(item, hints[0]) for item in value)
+
+
+def described(hint: Any) -> str:
+    """An annotation in words."""
+    if hint in SIMPLE:
+        return SIMPLE[hint]
+    origin, hints = get_origin(hint), get_args(hint)
+    if origin is Literal:
+        return f"one of {', '.join(map(str, hints))}"
+    if origin in (Union, UnionType):
+        return " or ".join(described(member) for member in hints if not only_an_object(member))
+    if origin in (list, Sequence) and hints:
+        return f"a list, each item {described(hints[0])}"
+    if origin is tuple and hints:
+        count = "" if hints[-1] is Ellipsis else f" of {len(hints)}"
+        return f"a list{count}, each item {described(hints[0])}"
+    return getattr(hint, "__name__", str(hint))
+
+
+def _meant(target: str) -> str:
+    """A suggestion for a missing import path: the nearest name at the first unknown part."""
+    parts = target.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        try:
+            module = importlib.import_module(".".join(parts[:cut]))
+        except ImportError:
+            continue
+        inside = [m.name for m in pkgutil.iter_modules(getattr(module, "__path__", []))]
+        public = [name for name in {*vars(module), *inside} if not name.startswith("_")]
+        close = nearest(parts[cut], public)
+        return f"; did you mean {'.'.join([*parts[:cut], close, *parts[cut + 1 :]])}?" if close else ""
+    return "; searched in the current folder, in --config-dir and among the installed packages"

@@ -1,0 +1,144 @@
+"""Declarations of strategy classes, read before the start without building, for Leyden's own without importing."""
+
+import importlib
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
+
+from ..base.errors import Problem
+from ..hardware.schema import Count, Strict, Topology
+from .locate import locate, make_importable
+
+
+class Processes(Strict):
+    """The processes of a run: computed once by the strategy's class, and frozen into config.yaml."""
+
+    workers: Count
+    """Worker processes; 1 if one process simulates all workers."""
+    servers: Annotated[int, Field(ge=0)] = 0
+    """Parameter server processes."""
+    elastic: bool = False
+    """Whether a dead worker is restarted alone, while servers and other workers continue."""
+    simulated: bool = False
+    """Whether the workers of the topology are simulated by one process, which needs one device."""
+
+
+class StrategyDeclarations:
+    """Class attributes and class methods that a strategy declares; the defaults suit any strategy of Fabric's.
+
+    A strategy inherits them with `core.strategy_contract.StrategyContract`.
+    """
+
+    needs_divisible_batch: ClassVar[bool] = True
+    """Whether batch_size must be divisible by workers x accumulate_grad_batches. False: the strategy divides the batch
+    by other rules, which its `validate_config` checks."""
+
+    max_workers: ClassVar[int | None] = None
+    """Maximum number of workers; None: any."""
+
+    @classmethod
+    def processes(cls, arguments: Mapping[str, Any], topology: Topology) -> Processes:
+        """The processes that a run with these constructor arguments (config.strategy.arguments) starts."""
+        return Processes(workers=topology.workers)
+
+    @staticmethod
+    def validate_config(config: Any) -> Iterable[Problem | str]:
+        """Problems of a config (`config.schema.Config`) under this strategy, before anything starts; a str is a problem
+        of the strategy as a whole."""
+        return ()
+
+
+_OURS = "leyden.trainer.strategies."
+_DECLARED = "leyden.trainer.strategies.declarations"
+
+
+def declared_before_import(target: str) -> type[StrategyDeclarations] | None:
+    """The declarations of one of Leyden's strategies; None: its class has to be imported (`declared_by`).
+
+    By name and not by an import statement: strategies are a layer above, and their classes import torch, which a
+    mistake in batch_size or in the number of devices must not cost.
+    """
+    if not target.startswith(_OURS):
+        return None
+    return importlib.import_module(_DECLARED).DECLARATIONS.get(target.removeprefix(_OURS))
+
+
+def declared_by(found: Any) -> type[StrategyDeclarations]:
+    """The declarations of an imported strategy; the defaults for a class of Fabric's, or a function."""
+    is_ours = isinstance(found, type) and issubclass(found, StrategyDeclarations)
+    return found if is_ours else StrategyDeclarations
+
+
+def processes_of(
+    target: str, arguments: Mapping[str, Any], topology: Topology, python_path: Iterable[str]
+) -> Processes:
+    """The processes of a run, from its strategy's class, which is imported unless it is one of Leyden's.
+
+    Raises:
+        ValueError: there is no such class.
+    """
+    declared = declared_before_import(target)
+    if declared is None:
+        make_importable(python_path)
+        declared = declared_by(locate(target))
+    return declared.processes(arguments, topology)
+
+
+HOOKS = (
+    "batch_share", "evaluation_share", "parts", "forward_is_collective", "gradients_in_forward", "build_context",
+    "attach", "begin_fit", "ticket_source", "max_step_skew", "begin_part", "clip", "flush_pending_updates",
+    "updates_pending", "eval_weights", "other_eval_weights", "extra_metrics", "histograms", "weights_to_average",
+    "share_average", "full_tensors", "tensor_slices", "local_tensors", "full_shapes", "full_state", "load_full_state",
+    "shard", "parameter_count", "ledger", "traffic", "disconnect", "validate_config", "processes",
+    "needs_divisible_batch", "max_workers",
+)  # fmt: skip
+"""Every name that a strategy may define: those of StrategyContract, which a config error must not import."""
+
+_RENAMED_HOOKS = {
+    "refuses": "validate_config", "building": "build_context", "turns": "ticket_source", "lead": "max_step_skew",
+    "settle": "flush_pending_updates", "updates_put_off": "updates_pending", "evaluated": "eval_weights",
+    "others_judged": "other_eval_weights", "measured": "extra_metrics", "whole_tensors": "full_tensors",
+    "tensor_pieces": "tensor_slices", "own_tensors": "local_tensors", "whole_shapes": "full_shapes",
+    "leave": "disconnect",
+}  # fmt: skip
+"""Renamed hooks of release 0.1, which would never be called."""
+
+_LIBRARIES = ("builtins", "torch", "lightning", "lightning_fabric", "leyden")
+
+
+def hook_problems(found: Any) -> Iterator[Problem]:
+    """Methods of a user-provided strategy that look like hooks and would never be called.
+
+    Hooks are inherited from StrategyContract, so that a type checker reports a misspelt one; a class without it, or
+    without type checks, must not lose a hook silently.
+    """
+    if not isinstance(found, type):
+        return
+    inherits = issubclass(found, StrategyDeclarations)
+    own = [base for base in found.__mro__ if base.__module__.partition(".")[0] not in _LIBRARIES]
+    known = {name for base in found.__mro__ if base not in own for name in vars(base)}
+    names = {name for base in own for name in vars(base) if not name.startswith("_")}
+    for name in sorted(names - known):
+        yield from _hook_problem(found, name, inherits)
+
+
+def _hook_problem(found: type, name: str, inherits: bool) -> Iterator[Problem]:
+    key, cls = "strategy._target_", found.__name__
+    if name in _RENAMED_HOOKS:
+        new = _RENAMED_HOOKS[name]
+        yield Problem(key, f"{cls} defines {name}, which is called {new} now", cls, f"def {new} in {cls}")
+    elif name in HOOKS and not inherits:
+        base = found.__bases__[0].__name__
+        text = f"{cls} defines {name}, a hook of Leyden's StrategyContract, and does not inherit it"
+        remedy = f"class {cls}(StrategyContract{'' if base == 'object' else f', {base}'}), "
+        yield Problem(key, text, cls, f"{remedy}from leyden.trainer.core.strategy_contract")
+    elif name not in HOOKS and (close := get_close_matches(name, HOOKS, 1, _NEARLY)):
+        text = f"{cls} defines {name}, which nothing calls; the hook of StrategyContract is {close[0]}"
+        yield Problem(key, text, cls, f"def {close[0]}, or _{name} if it is not a hook")
+
+
+_NEARLY = 0.85
+"""Similarity (difflib's ratio) above which a name is a misspelt hook: evaluation_weights is another word, eval_weight
+is not."""

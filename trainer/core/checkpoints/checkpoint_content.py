@@ -1,0 +1,92 @@
+"""What a checkpoint must hold before a training goes on from it: known keys of known types, and finite weights."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...runs.checkpoints import step_of
+
+_POSITION = ("epoch", "step", "step_in_epoch", "samples")
+_OPTIONAL_POSITION = ("validated_at",)
+_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "model": dict, "optimizer": dict, "position": dict, "precision": dict, "metrics": dict, "callbacks": dict,
+    "data": dict, "epoch_metric_objects": dict, "schedules": list, "random": list, "threads": list, "sessions": list,
+    "seconds": (int, float), "shards": int, "servers": int,
+}  # fmt: skip
+_REQUIRED = ("model", "optimizer", "position", "schedules", "precision", "metrics", "callbacks", "random",
+             "epoch_metrics", "epoch_metric_objects")  # fmt: skip
+_LARGEST = 1 << 53
+
+
+def fault_of_types(content: Mapping[Any, Any]) -> str:
+    """Why a content is no checkpoint's; "" if its known keys have the right types. A file of weights has only some."""
+    for key, kind in _TYPES.items():
+        value = content.get(key)
+        if key in content and (not isinstance(value, kind) or isinstance(value, bool)):
+            return f"its `{key}` is of type {type(value).__name__}"
+    if "model" not in content:
+        return "it holds no model"
+    if not all(isinstance(name, str) for name in content["model"]):
+        return "names of its model's tensors are no texts"
+    return _fault_of_position(content["position"]) if "position" in content else ""
+
+
+def fault_of_training(path: Path, content: Mapping[str, Any]) -> str:
+    """Why no training can go on from a content whose types are right; "" if one can."""
+    missing = [key for key in _REQUIRED if key not in content]
+    if missing:
+        return f"it lacks {', '.join(missing)}"
+    position = content["position"]
+    absent = [key for key in _POSITION if key not in position]
+    if absent:
+        return f"its position lacks {', '.join(absent)}"
+    named = step_of(path)
+    if named not in (-1, position["step"]):
+        return f"its name says step {named}, its position {position['step']}"
+    if position["step"] > position["samples"]:
+        return f"its position has {position['step']} steps of {position['samples']} samples"
+    return ""
+
+
+def _fault_of_position(position: Mapping[Any, Any]) -> str:
+    unknown = [str(key) for key in position if key not in (*_POSITION, *_OPTIONAL_POSITION)]
+    if unknown:
+        return f"its position has unknown keys: {', '.join(unknown)[:60]}"
+    for key, value in position.items():
+        least = -1 if key == "validated_at" else 0
+        if type(value) is not int or not least <= value < _LARGEST:
+            return f"its position has {key}={str(value)[:40]}"
+    return ""
+
+
+def misfit(content: Mapping[str, Any], divided: Mapping[str, Any], own: Mapping[str, torch.Size]) -> str:
+    """Why a checkpoint's weights are not those of this network; "" if they are.
+
+    Args:
+        divided: shapes of the tensors in workers' files, by name.
+        own: shapes of the network's tensors on one device.
+    """
+    weights = {name: value.shape for name, value in content["model"].items() if isinstance(value, torch.Tensor)}
+    weights.update({name: torch.Size(shape) for name, shape in divided.items()})
+    missing = [name for name in own if name not in weights]
+    if missing:
+        return f"it has no {missing[0]}, which the model has" + (f" ({len(missing)} in all)" if missing[1:] else "")
+    for name, shape in own.items():
+        if weights[name] != shape:
+            return f"its {name} has shape {tuple(weights[name])}, the model's has {tuple(shape)}"
+    return ""
+
+
+def not_finite(weights: Mapping[str, Any]) -> str | None:
+    """The name of a tensor with NaN or infinite values; None if there is none."""
+    for name, value in weights.items():
+        if isinstance(value, torch.Tensor) and value.is_floating_point() and not _finite(value):
+            return name
+    return None
+
+
+def _finite(values: torch.Tensor) -> bool:
+    # a finite sum proves finite values, in one read from the device; an infinite one may be an overflow: check each
+    return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())

@@ -1,0 +1,237 @@
+"""Checkpoint files: written atomically, verified before reading, loaded without executing code."""
+
+import errno
+import os
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from ...base.atomic_file import atomic_file
+from ...base.errors import Explained, listed
+from ...base.log import log
+from ...base.storage import no_space_for
+from ...runs.checkpoints import LAST, folder, note_damaged, path_in, saved, server_path
+from . import sharded_checkpoint
+from .checkpoint_content import fault_of_training, fault_of_types, not_finite
+from .checkpoint_size import refuse_larger_than_file, refuse_oversized_tensors
+from .pickle_code import code_in
+from .sharded_checkpoint import Shards
+
+FORMAT = 1
+Fits = Callable[[Path, dict[str, Any], Shards | None], None]
+
+
+class DamagedCheckpoint(ValueError):
+    """A truncated, altered or foreign checkpoint file."""
+
+
+class NotFinite(FloatingPointError):
+    """Weights or losses that are NaN or infinite."""
+
+
+class NotFiniteCheckpoint(Explained, DamagedCheckpoint):
+    """A checkpoint whose weights are NaN or infinite."""
+
+
+def shards_of(path: Path, content: dict[str, Any]) -> Shards | None:
+    """The per-worker files of a checkpoint; None if it has none.
+
+    Raises:
+        DamagedCheckpoint: the index is missing or damaged.
+    """
+    if not content.get("shards"):
+        return None
+    try:
+        return Shards(path_in(path.parent, content["position"]["step"]), content["shards"])
+    except ValueError as error:
+        raise DamagedCheckpoint(str(error)) from error
+
+
+def refuse_not_finite(weights: dict[str, Any]) -> None:
+    """Refuse to save NaN or infinity.
+
+    Raises:
+        NotFinite: a weight is NaN or infinite.
+    """
+    name = not_finite(weights)
+    if name is not None:
+        raise NotFinite(f"{name} has NaN or infinite values: not saved")
+
+
+def write(content: dict[str, Any], path: Path) -> None:
+    """Write a checkpoint atomically.
+
+    Raises:
+        StorageError: there is no space for it; it says how much is missing.
+        OSError: another error of the disk. The folder above the checkpoint's is gone, and nothing is created.
+    """
+    # not its parents: a run folder that was renamed would get an heir that nobody can resume
+    path.parent.mkdir(exist_ok=True)
+    try:
+        with atomic_file(path, "wb") as file:
+            _save(content, file)
+            _refuse_foreign(Path(file.name))
+    except OSError as error:
+        raise no_space_for(error, path, size_of(content)) or error from None
+    _flush_folder(path.parent)
+
+
+def _save(content: dict[str, Any], file: IO[bytes]) -> None:
+    try:
+        torch.save(content, file)
+        file.flush()
+    except RuntimeError as error:
+        # torch's zip writer says RuntimeError when it is closed after a write that failed
+        cause = error.__context__
+        if isinstance(cause, OSError):
+            raise cause from None
+        raise OSError(errno.EIO, f"could not write the checkpoint: {error}") from error
+
+
+def size_of(content: Any) -> int:
+    """Bytes of the tensors in a checkpoint's content, about the size of its file."""
+    if isinstance(content, torch.Tensor):
+        return content.nbytes
+    values = content.values() if isinstance(content, dict) else content if isinstance(content, list | tuple) else ()
+    return sum(map(size_of, values))
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Refuse objects that `read` would refuse as unsafe."""
+    foreign = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    if foreign:
+        raise TypeError(
+            f"a checkpoint holds plain Python values and tensors only, not {', '.join(sorted(foreign))}: check what "
+            "on_save_checkpoint adds, and the state_dict of callbacks and of the data module"
+        )
+
+
+def point_last_at(path: Path) -> None:
+    """Make last.ckpt another name of this file (a copy if the file system has no hard links)."""
+    temporary = path.with_name(f".{LAST}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    try:
+        os.link(path, temporary)
+    except OSError:
+        temporary.write_bytes(path.read_bytes())
+    os.replace(temporary, path.with_name(LAST))
+    _flush_folder(path.parent)
+
+
+def _flush_folder(path: Path) -> None:
+    # the rename itself must be on disk before an older checkpoint is removed
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint or a file of weights, every byte verified, nothing executed.
+
+    Raises:
+        DamagedCheckpoint: it is truncated, altered, contains code, or is not a Leyden checkpoint.
+        NotFiniteCheckpoint: a weight is NaN or infinite.
+        FileNotFoundError: the file does not exist.
+    """
+    content = read_part(path)
+    fault = fault_of_types(content)
+    if fault:
+        raise DamagedCheckpoint(f"{path} is damaged: {fault}")
+    name = not_finite(content["model"])
+    if name is not None:
+        raise NotFiniteCheckpoint(f"{path} is damaged: {name} has NaN or infinite values")
+    return content
+
+
+def read_part(path: Path) -> dict[str, Any]:
+    """The content of any of a checkpoint's files, such as a server's; raises as `read`."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no checkpoint {path}")
+    try:
+        with zipfile.ZipFile(path) as container:
+            refuse_larger_than_file(container)
+            broken = container.testzip()
+        if broken is not None:
+            raise DamagedCheckpoint(f"{path} is damaged: checksum of {broken} does not match")
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        refuse_oversized_tensors(content, path.stat().st_size)
+    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        raise DamagedCheckpoint(_with_code(path) or f"{path} is damaged: {_first_line(error)}") from error
+    except Exception as error:  # pickle.UnpicklingError and the like: a foreign file
+        text = _with_code(path) or f"{path} is not a Leyden checkpoint: {_first_line(error)}"
+        raise DamagedCheckpoint(text) from None  # torch's own text advises to load it unsafely
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise DamagedCheckpoint(f"{path} is not a Leyden checkpoint of format {FORMAT}")
+    return content
+
+
+def _with_code(path: Path) -> str:
+    """What to say of a file that contains code; "" of one that contains none."""
+    try:
+        names = code_in(path)
+    except Exception:  # damaged in yet another way
+        return ""
+    return f"{path} contains code ({listed([f'`{name}`' for name in names], 4)}): refused" if names else ""
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def read_to_resume(path: Path, fits: Fits | None = None) -> dict[str, Any]:
+    """The content of a checkpoint from which a training can go on, with its other files verified.
+
+    Args:
+        fits: raises DamagedCheckpoint for one of another network.
+
+    Raises:
+        DamagedCheckpoint: as `read`, or it cannot be gone on from.
+    """
+    content = read(path)
+    fault = fault_of_training(path, content)
+    if fault:
+        raise DamagedCheckpoint(f"{path} is damaged: {fault}")
+    divided = shards_of(path, content)
+    if divided is not None:
+        divided.verify()
+    for server in range(content.get("servers", 0)):
+        sharded_checkpoint.verify_file(server_path(path_in(path.parent, content["position"]["step"]), server))
+    if fits is not None:
+        fits(path, content, divided)
+    return content
+
+
+def newest(run_dir: Path, fits: Fits | None = None, to_evaluate: bool = False) -> tuple[Path, dict[str, Any]] | None:
+    """The newest intact checkpoint; damaged ones are logged, noted in the run folder, and skipped.
+
+    Args:
+        fits: raises DamagedCheckpoint for one of another network.
+        to_evaluate: nothing is written, and weights that are not finite are an error: others are not what is asked for.
+
+    Raises:
+        DamagedCheckpoint: there are checkpoints, but none is intact.
+    """
+    last = folder(run_dir) / LAST
+    candidates = saved(run_dir)
+    if last.exists() and not any(os.path.samefile(last, path) for path in candidates):
+        candidates.insert(0, last)
+    reasons: list[str] = []
+    for path in candidates:
+        try:
+            return path, read_to_resume(path, fits)
+        except ValueError as error:
+            if to_evaluate and isinstance(error, NotFiniteCheckpoint):
+                raise
+            reasons.append(str(error))
+            log.warning("%s; trying the one before", error)
+            if not to_evaluate:
+                note_damaged(path, str(error))
+    if candidates:
+        none = f"none of the {len(candidates)} checkpoints in {folder(run_dir)} can be used"
+        raise DamagedCheckpoint(f"{none}; the newest: {reasons[0]}")
+    return None

@@ -1,0 +1,195 @@
+"""Sharded checkpoints: one file for each worker, readable on any number of workers.
+
+Next to `step=N.ckpt`, with the values shared by all workers, are one file for each worker and `step=N.index.json`: the
+shape of every divided tensor, and file, offset and shape of every slice. They are written first, so that `step=N.ckpt`
+implies that they exist. Slices are found by the index alone: nothing is unpickled.
+"""
+
+import json
+import math
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ...base.atomic_file import atomic_file
+from ...runs.checkpoints import index_path, shard_path
+from .checkpoint_size import refuse_larger_than_file
+
+
+class TensorSlice(NamedTuple):
+    """A rectangular part of a tensor."""
+
+    tensor: Tensor
+    offset: tuple[int, ...]
+    """Offset of its first element in the whole."""
+    whole: tuple[int, ...]
+    """Shape of the whole."""
+
+
+@dataclass
+class Shard:
+    """The file of one worker."""
+
+    pieces: dict[str, TensorSlice] = field(default_factory=dict)
+    """Slices of tensors divided over the workers, named `model/NAME`, `optimizer/INDEX/KEY` or
+    `callbacks/CALLBACK/NAME`."""
+    own: dict[str, Any] = field(default_factory=dict)
+    """Plain values and tensors of this worker alone."""
+
+    @property
+    def finite(self) -> bool:
+        """Whether every slice is free of NaN and infinity."""
+        floating = [piece.tensor for piece in self.pieces.values() if piece.tensor.is_floating_point()]
+        return all(bool(torch.isfinite(tensor).all()) for tensor in floating)
+
+    def listed(self) -> dict[str, Any]:
+        """The index entry of this shard."""
+        return {
+            name: {
+                "dtype": str(piece.tensor.dtype).removeprefix("torch."),
+                "whole": list(piece.whole),
+                "offset": list(piece.offset),
+                "shape": list(piece.tensor.shape),
+            }
+            for name, piece in self.pieces.items()
+        }
+
+    def content(self) -> dict[str, Any]:
+        """The content of the worker's file."""
+        # clone: a view would be saved with its whole storage
+        return {"pieces": {name: piece.tensor.detach().clone() for name, piece in self.pieces.items()}, "own": self.own}
+
+
+def write_index(main: Path, listed: Sequence[dict[str, Any]]) -> None:
+    """Write the index of all shards, by rank."""
+    tensors: dict[str, Any] = {}
+    for worker, pieces in enumerate(listed):
+        for name, piece in pieces.items():
+            entry = tensors.setdefault(name, {"dtype": piece["dtype"], "shape": piece["whole"], "pieces": []})
+            assert entry["shape"] == piece["whole"], name
+            entry["pieces"].append({"worker": worker, "offset": piece["offset"], "shape": piece["shape"]})
+    with atomic_file(index_path(main)) as file:
+        json.dump({"workers": len(listed), "tensors": tensors}, file, indent=1)
+
+
+class Shards:
+    """The workers' files of one checkpoint."""
+
+    def __init__(self, main: Path, workers: int):
+        """Read the index.
+
+        Args:
+            main: `step=N.ckpt` under its own name, not `last.ckpt`.
+
+        Raises:
+            ValueError: the index is missing or damaged.
+        """
+        self.main = main
+        self.workers = workers
+        try:
+            index = json.loads(index_path(main).read_text())
+            self.tensors: dict[str, Any] = index["tensors"]
+            complete = index["workers"] == workers
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{index_path(main)} is missing or damaged: {error}") from error
+        if not complete:
+            raise ValueError(f"{index_path(main)} lists {index['workers']} workers, {main.name} has {workers}")
+        self._open: dict[int, dict[str, Any]] = {}
+
+    def verify(self) -> None:
+        """Verify the checksums of all files, and that the weights in them are as listed, and finite.
+
+        Raises:
+            ValueError: a worker's file is missing or damaged.
+        """
+        for worker in range(self.workers):
+            verify_file(shard_path(self.main, worker))
+        for name, entry in self.tensors.items():
+            for piece in entry["pieces"]:
+                path = shard_path(self.main, piece["worker"])
+                slices = self._file(piece["worker"]).get("pieces")
+                values = slices.get(name) if isinstance(slices, dict) else None
+                if not isinstance(values, Tensor) or list(values.shape) != piece["shape"]:
+                    raise ValueError(f"{path} is damaged: its {name} is not as the index says")
+                if name.startswith("model/") and values.is_floating_point() and not values.isfinite().all():
+                    raise ValueError(f"{path} is damaged: {name} has NaN or infinite values")
+
+    def own(self, worker: int) -> dict[str, Any]:
+        """The values of one worker alone."""
+        return self._file(worker)["own"]
+
+    def _file(self, worker: int) -> dict[str, Any]:
+        if worker not in self._open:
+            path = shard_path(self.main, worker)
+            # mmap: reads only the slices that are requested
+            self._open[worker] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        return self._open[worker]
+
+    def region(self, name: str, offset: Sequence[int], shape: Sequence[int]) -> Tensor:
+        """A rectangle of a divided tensor, assembled from the slices that it overlaps."""
+        entry = self.tensors[name]
+        dtype = getattr(torch, entry["dtype"])
+        on_disk = sum(shard_path(self.main, worker).stat().st_size for worker in range(self.workers))
+        if math.prod(shape) * dtype.itemsize > on_disk:
+            raise ValueError(f"{index_path(self.main)}: {name} has more bytes than the workers' files")
+        result = torch.empty(list(shape), dtype=dtype)
+        covered = 0
+        for piece in entry["pieces"]:
+            low = [max(o, p) for o, p in zip(offset, piece["offset"], strict=True)]
+            high = [
+                min(o + s, p + n)
+                for o, s, p, n in zip(offset, shape, piece["offset"], piece["shape"], strict=True)
+            ]  # fmt: skip
+            if all(h > a for a, h in zip(low, high, strict=True)):
+                into = tuple(slice(a - o, h - o) for a, h, o in zip(low, high, offset, strict=True))
+                of = tuple(slice(a - p, h - p) for a, h, p in zip(low, high, piece["offset"], strict=True))
+                result[into] = self._file(piece["worker"])["pieces"][name][of]
+                covered += math.prod(h - a for a, h in zip(low, high, strict=True))
+        if covered != result.numel():
+            raise ValueError(f"{index_path(self.main)}: the slices of {name} do not cover it")
+        return result
+
+    def whole(self, name: str) -> Tensor:
+        """A divided tensor in full."""
+        shape = self.tensors[name]["shape"]
+        return self.region(name, [0] * len(shape), shape)
+
+    def put_together(self, state: dict[str, Any]) -> dict[str, Any]:
+        """A checkpoint's content in the layout of a single device."""
+        model, optimizer = dict(state["model"]), dict(state["optimizer"])
+        optimizer["state"] = {index: dict(kept) for index, kept in optimizer["state"].items()}
+        for name in self.tensors:
+            kind, _, rest = name.partition("/")
+            if kind == "model":
+                model[rest] = self.whole(name)
+            elif kind == "optimizer":
+                number, _, key = rest.partition("/")
+                optimizer["state"].setdefault(int(number), {})[key] = self.whole(name)
+        return {**state, "model": model, "optimizer": optimizer}
+
+
+def together(saved: dict[str, Any], shards: Shards | None, prefix: str) -> dict[str, Any]:
+    """Saved values by name, with the divided tensors below `prefix` in full."""
+    found = [] if shards is None else [name for name in shards.tensors if name.startswith(prefix)]
+    return {**saved, **{name.removeprefix(prefix): shards.whole(name) for name in found if shards is not None}}
+
+
+def verify_file(path: Path) -> None:
+    """Verify the checksums of one file.
+
+    Raises:
+        ValueError: the file is missing or damaged.
+    """
+    try:
+        with zipfile.ZipFile(path) as container:
+            refuse_larger_than_file(container)
+            broken = container.testzip()
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is missing or damaged: {error}") from error
+    if broken is not None:
+        raise ValueError(f"{path} is damaged: checksum of {broken} does not match")

@@ -1,0 +1,50 @@
+"""Hooks of LightningModules and data modules, called as Lightning's Trainer calls them."""
+
+import inspect
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from lightning.pytorch import LightningDataModule, LightningModule
+
+from ..config.lightning.base_classes import overrides
+
+
+class Hooks:
+    """Calls of the hooks that a task or data module defines; undefined ones cost nothing."""
+
+    def __init__(self, *modules: LightningModule | LightningDataModule):
+        self._modules = modules
+        self.observers: Any = None
+        """Lightning callbacks (callbacks.lightning.Observers), called before the modules."""
+        self._found: dict[str, list[tuple[Callable[..., Any], int]]] = {}
+
+    def find(self, hook: str) -> list[Callable[..., Any]]:
+        return [method for method, _ in self._taking(hook)]
+
+    def observed(self, hook: str) -> list[Callable[..., Any]]:
+        """Only the methods of Lightning callbacks."""
+        return [] if self.observers is None else self.observers.methods(hook)
+
+    def _taking(self, hook: str) -> list[tuple[Callable[..., Any], int]]:
+        """The hook's methods, and the number of arguments of each."""
+        found = self._found.get(hook)
+        if found is None:
+            methods = [getattr(m, hook) for m in self._modules if hasattr(m, hook) and overrides(m, hook)]
+            methods = [*self.observed(hook), *methods]
+            found = self._found[hook] = [(method, positional(method)) for method in methods]
+        return found
+
+    def __call__(self, hook: str, *arguments: Any) -> None:
+        for method, taken in self._taking(hook):
+            answer = method(*arguments[:taken])
+            if answer is not None and hook == "on_train_batch_start" and answer == -1:
+                raise NotImplementedError("on_train_batch_start returned -1: an epoch's rest cannot be skipped")
+
+
+def positional(method: Callable[..., Any]) -> int:
+    """Number of positional arguments of a method."""
+    parameters = inspect.signature(method).parameters.values()
+    if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
+        return sys.maxsize
+    return sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters)

@@ -1,0 +1,42 @@
+# pyright: reportPrivateUsage=false
+"""Private names of torch, read in torch 2.13.0: base classes of layers, and the sampler inside a loader's iterator.
+
+FSDP's are in strategies/fsdp/torch_compat.py. tests/test_compat.py checks these names.
+"""
+
+from collections.abc import Iterator
+from itertools import chain, islice
+from typing import Any
+
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.dropout import _DropoutNd
+from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
+
+__all__ = ["READ_IN", "BatchNormBase", "DropoutBase", "NormBase", "draw_order"]
+
+READ_IN = "2.13.0"
+
+BatchNormBase = _BatchNorm
+NormBase = _NormBase
+DropoutBase = _DropoutNd
+
+
+def draw_order(batches: Iterator[Any]) -> bool:
+    """Make the sampler behind a loader's iterator draw its order now instead of at the first batch.
+
+    Returns:
+        Whether the iterator has such a sampler: no reader processes, and a dataset that is read by index.
+    """
+    if not isinstance(batches, _SingleProcessDataLoaderIter) or batches._dataset_kind != _DatasetKind.Map:
+        return False
+    indices = batches._sampler_iter
+    batches._sampler_iter = chain(list(islice(indices, 1)), indices)  # pyright: ignore[reportAttributeAccessIssue]
+    return True
+
+
+def allowed_globals() -> set[str]:
+    """Names that torch.load(weights_only=True) allows in a pickle; empty where torch keeps them elsewhere."""
+    from torch import _weights_only_unpickler
+
+    names = getattr(_weights_only_unpickler, "_get_allowed_globals", dict)
+    return set(names())

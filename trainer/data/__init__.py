@@ -1,0 +1,2 @@
+"""Order of samples, their division over workers, and batches. Public face: datamodule.ImageData,
+lightning_data.LoaderData."""

@@ -1,0 +1,357 @@
+"""User-provided LightningDataModules under Leyden's loop.
+
+Their loaders are unchanged, except for the sampler of several workers. Their order becomes a function of (seed, epoch),
+draws of random transforms one of (seed, epoch, batch, rank); a resumed epoch skips the batches already trained.
+"""
+
+import random
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass
+from itertools import count, islice
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.utilities.data import has_iterable_dataset
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import LightningDataModule, LightningModule
+from torch.utils.data import DataLoader, DistributedSampler, Sampler, SequentialSampler
+
+from ..base.log import log
+from ..base.rng import mix, seed_host
+from ..base.signals import IgnoreStopSignals
+from ..config.faults import built
+from ..config.lightning.base_classes import overrides
+from ..config.schema import Config
+from ..core.batch import Part
+from ..core.lightning_adapter import refused_of_data
+from ..core.lightning_compat import with_sampler, without_fabric
+from ..core.plain_values import all_gather_values
+from ..core.torch_compat import draw_order
+from ..core.trainer_view.view import TrainerView
+
+_END = object()
+_READING = 1
+"""Separates these draws from those of the computation of the same batch."""
+_EVALUATION = -1
+"""The epoch in the random numbers of evaluation, the same every time."""
+
+
+class LoaderData:
+    """The loop's view of a LightningDataModule."""
+
+    synthetic = False
+
+    def __init__(self, config: Config, fabric: Fabric, parts: int = 1, dummy_batches: bool = False):
+        """Build the data module and open its loaders.
+
+        Args:
+            parts: number of parts into which the strategy divides each accumulated part.
+            dummy_batches: a worker with fewer batches to evaluate than another continues with uncounted dummy batches.
+
+        Raises:
+            ValueError: unsupported settings or hooks; loaders that are not a single DataLoader.
+        """
+        self._settings(config, fabric, parts, dummy_batches)
+        self.module = self._build()
+        if fabric.local_rank == 0:
+            self.module.prepare_data()
+        fabric.barrier()
+        self.module.setup("fit")
+        self.classes = getattr(self.module, "classes", getattr(self.module, "num_classes", None))
+        self.image_shape = getattr(self.module, "image_shape", None)
+        self._open()
+
+    def _settings(self, config: Config, fabric: Fabric, parts: int, dummy_batches: bool) -> None:
+        self.config = config
+        self.fabric = fabric
+        self.accumulate = config.trainer.accumulate_grad_batches * parts
+        self.dummy_batches = dummy_batches and fabric.world_size > 1
+        self.bad_samples: dict[str, None] = {}
+
+    @property
+    def source(self) -> LightningDataModule | LightningModule:
+        """The module that provides the loaders."""
+        return self.module
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        return self.module.on_after_batch_transfer(batch, dataloader_idx)
+
+    def _open(self) -> None:
+        """Get the loaders from the module."""
+        name = type(self.source).__name__
+        self._train = self._loader("train_dataloader")
+        self._evaluation = {"val": self._loader("val_dataloader"), "test": None}
+        if overrides(self.source, "test_dataloader"):
+            self.source.setup("test")
+            self._evaluation["test"] = self._loader("test_dataloader")
+        if self._train is None:
+            raise ValueError(f"{name} has no train_dataloader")
+        if _length(self._train) is None and not isinstance(self.config.trainer.train_limit, int):
+            raise ValueError(f"{name}.train_dataloader has no length: set trainer.limit_train_batches=N")
+
+    def _build(self) -> LightningDataModule:
+        """The module, built with the run's batch_size (of one worker and step) and num_workers if it has them."""
+        config, name = self.config, self.config.dataset.target
+        if config.dataset.partitions != 1:
+            raise ValueError(f"{name} is a LightningDataModule: dataset.partitions is for Leyden's datasets")
+        if config.augment is not None:
+            log.info("augment is not used: %s augments in its own loaders", name)
+        given = {
+            "batch_size": max(1, config.batch_size // (self.fabric.world_size * self.accumulate)),
+            "num_workers": config.dataset.num_workers,
+            "val_fraction": config.dataset.val_fraction,
+        }
+        module: LightningDataModule = built("dataset", config.dataset, **given)
+        missing = refused_of_data(module)
+        if missing:
+            raise ValueError("Leyden's loop does not support features of the data module: " + "; ".join(missing))
+        early: Any = SimpleNamespace(config=config, fabric=self.fabric, data=None, epoch=0, step=0, metrics={})
+        view: Any = TrainerView(early)  # its setup may read world_size
+        module.trainer = view
+        return module
+
+    def _loader(self, name: str) -> Any:
+        """The module's loader, restricted to this worker's share; None if it has none."""
+        if not overrides(self.source, name):
+            return None
+        loader = getattr(self.source, name)()
+        where = f"{type(self.source).__name__}.{name}"
+        if isinstance(loader, (list, tuple)) and (not loader or isinstance(loader[0], DataLoader)):
+            if len(loader) > 1:
+                raise ValueError(f"{where} gives {len(loader)} loaders; one is supported")
+            loader = loader[0] if loader else None
+        if isinstance(loader, dict) or type(loader).__name__ == "CombinedLoader":
+            raise ValueError(f"{where} gives several loaders ({type(loader).__name__}); one is supported")
+        if isinstance(loader, DataLoader):
+            loader.worker_init_fn = IgnoreStopSignals(SeedByRank(self.fabric.global_rank, loader.worker_init_fn))
+            if loader.pin_memory and self.fabric.device.type != "cuda" and torch.cuda.is_available():
+                loader.pin_memory = False
+                log.info("%s: pin_memory is off: topology.device.kind=cpu", where)
+            if self.config.trainer.overfit_batches and name != "test_dataloader" and not has_iterable_dataset(loader):
+                loader = _in_order(loader)
+        if loader is None or self.fabric.world_size == 1:
+            return loader
+        if not isinstance(loader, DataLoader) or has_iterable_dataset(loader):
+            log.warning("%s: every worker reads all of it, unless the dataset divides itself", where)
+            return loader
+        try:
+            return self._shared(loader, training=name == "train_dataloader")
+        except (TypeError, MisconfigurationException) as error:
+            raise ValueError(f"{where} cannot be divided among the workers: {error}") from error
+
+    def _shared(self, loader: Any, training: bool) -> Any:
+        """The loader with a sampler for this worker's share; in evaluation without padding samples."""
+        if isinstance(loader.sampler, DistributedSampler):
+            return loader
+        if not training:
+            return with_sampler(loader, Share(loader.sampler, self.fabric.global_rank, self.fabric.world_size))
+        shared: Any = self.fabric.setup_dataloaders(loader, move_to_device=False)
+        shared = without_fabric(shared)  # the wrapper would count epochs itself, from 0 after a resumption
+        shared.sampler.seed = self.config.seed
+        return shared
+
+    @property
+    def steps_per_epoch(self) -> int:
+        batches = _length(self._train)
+        if batches is None:
+            limit = self.config.trainer.train_limit
+            assert isinstance(limit, int)
+            return limit
+        return -(-batches // self.accumulate)
+
+    def train_parts(self, epoch: int, first_step: int = 0, end: int | None = None) -> Iterator[Part]:
+        """The epoch's batches, `accumulate_grad_batches` of them a step, weighted by their samples.
+
+        User-provided loaders read ahead by themselves: `end` is ignored.
+        """
+        batches = self._stream(self._train, epoch)
+        skipped = first_step * self.accumulate
+        next(islice(batches, skipped, skipped), None)
+        if _length(self._train) is None:
+            yield from self._parts_of_unknown_length(batches)
+            return
+        for number, batch in enumerate(batches, start=skipped):
+            parts, whole = self._group(number - number % self.accumulate)
+            samples = batch_samples(batch)
+            weight = samples / whole if whole else 1.0 / parts
+            yield self._part(batch, samples, weight, number % self.accumulate == parts - 1)
+
+    def _parts_of_unknown_length(self, batches: Iterator[Any]) -> Iterator[Part]:
+        """Parts of a stream; the batches of a step are read together, to know the last one."""
+        while group := list(islice(batches, self.accumulate)):
+            sizes = [batch_samples(batch) for batch in group]
+            for number, (batch, size) in enumerate(zip(group, sizes, strict=True)):
+                yield self._part(batch, size, size / max(1, sum(sizes)), number == len(group) - 1)
+
+    def _part(self, batch: Any, samples: int, weight: float, ends_step: bool) -> Part:
+        return Part(batch, samples, samples * self.fabric.world_size, weight, ends_step)
+
+    def _group(self, first: int) -> tuple[int, int | None]:
+        """Number of batches of the step beginning with batch `first`, and of their samples if the loader has it."""
+        batches = len(self._train)
+        parts = min(self.accumulate, batches - first)
+        size = getattr(self._train, "batch_size", None)
+        sampler = getattr(self._train, "sampler", None)
+        if parts == 1 or size is None or not isinstance(sampler, Sized):
+            return parts, None
+        whole = batches * size if self._train.drop_last else len(sampler)
+        return parts, min((first + parts) * size, whole) - first * size
+
+    def evaluation_batches(self, split: str) -> Iterator[tuple[Any, int]]:
+        kept = _states()
+        loader = self._evaluation[split]
+        missing = (self._most_batches(loader) or 0) - (_length(loader) or 0)
+        try:
+            for batch in self._stream(loader, _EVALUATION):
+                yield batch, batch_samples(batch)
+            for _ in range(missing):
+                yield loader.collate_fn([loader.dataset[0]]), 0
+        finally:
+            _set_states(kept)
+
+    def _most_batches(self, loader: Any) -> int | None:
+        """Batches of this worker; with collective forwards, of the worker with the most."""
+        mine = _length(loader)
+        if not self.dummy_batches or mine is None:
+            return mine
+        return max(all_gather_values(mine))
+
+    def evaluation_steps(self, split: str) -> int:
+        """Number of batches to evaluate.
+
+        Raises:
+            ValueError: a fraction of a loader without length.
+        """
+        length = self._most_batches(self._evaluation[split])
+        limit = self.config.trainer.val_limit if split == "val" else self.config.trainer.limit_test_batches
+        if length is None and isinstance(limit, float) and limit < 1.0:
+            raise ValueError(f"trainer.limit_{split}_batches={limit}: {split}_dataloader has no length, give a number")
+        return sys.maxsize if length is None else length
+
+    def has(self, split: str) -> bool:
+        return self._evaluation[split] is not None
+
+    def loader_of(self, split: str) -> Any:
+        """This worker's loader of "train", "val" or "test", or None."""
+        return self._train if split == "train" else self._evaluation[split]
+
+    def batches_of(self, split: str) -> int | None:
+        """This worker's batches of a split; None for a stream."""
+        return _length(self.loader_of(split))
+
+    def share_bad_samples(self, fabric: Fabric) -> None:
+        """Nothing: user-provided loaders raise on unreadable samples."""
+
+    partition_orders: Sequence[Sequence[int]] = ()
+    """User-provided loaders have none."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.module.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.module.load_state_dict(state)
+
+    def _stream(self, loader: Any, epoch: int) -> Iterator[Any]:
+        """The loader's batches in the epoch's order, the same on all workers; each worker seeds the draws of a batch by
+        (seed, epoch, batch, rank). Generators of GPUs keep their state.
+        """
+        seed = mix(self.config.seed, epoch)
+        _start_epoch(loader, max(0, epoch), seed)
+        seed_host(seed)
+        iterator = iter(loader)
+        drawn = draw_order(iterator)
+        reads_here = getattr(loader, "num_workers", 0) == 0
+        for number in count():
+            # other iterators may draw the order too, at their first batch
+            if reads_here and (drawn or number):
+                seed_host(seed, _READING, number, self.fabric.global_rank)
+            batch = next(iterator, _END)
+            if batch is _END:
+                return
+            yield batch
+
+
+def _in_order(loader: Any) -> Any:
+    """The loader without shuffling, for trainer.overfit_batches."""
+    if isinstance(loader.sampler, SequentialSampler):
+        return loader
+    return with_sampler(loader, SequentialSampler(loader.dataset))
+
+
+class Share(Sampler[int]):
+    """Every `count`-th sample of another sampler, from `index` on."""
+
+    def __init__(self, sampler: Any, index: int, count: int):
+        self.sampler = sampler
+        self.index = index
+        self.count = count
+
+    def __iter__(self) -> Iterator[int]:
+        return islice(iter(self.sampler), self.index, None, self.count)
+
+    def __len__(self) -> int:
+        return max(0, -(-(len(self.sampler) - self.index) // self.count))
+
+
+@dataclass(frozen=True)
+class SeedByRank:
+    """`worker_init_fn` that seeds reader processes by rank.
+
+    torch seeds those of all ranks alike, as the common order of samples is drawn from the same generator.
+    """
+
+    rank: int
+    first: Callable[[int], None] | None
+
+    def __call__(self, number: int) -> None:
+        if self.rank:
+            seed_host(torch.initial_seed(), self.rank)
+        if self.first is not None:
+            self.first(number)
+
+
+def _states() -> tuple[Any, ...]:
+    return torch.get_rng_state(), random.getstate(), np.random.get_state()
+
+
+def _set_states(states: tuple[Any, ...]) -> None:
+    torch.set_rng_state(states[0])
+    random.setstate(states[1])
+    np.random.set_state(states[2])
+
+
+def _start_epoch(loader: Any, epoch: int, seed: int) -> None:
+    """Set the epoch of samplers, and seed user-provided generators, which would continue from the last epoch."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    holders = [loader, getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)]
+    for holder in holders:
+        if isinstance(getattr(holder, "generator", None), torch.Generator):
+            holder.generator.manual_seed(seed)  # pyright: ignore[reportOptionalMemberAccess]
+    for holder in {id(h): h for h in holders[1:]}.values():
+        if hasattr(holder, "set_epoch"):
+            holder.set_epoch(epoch)  # pyright: ignore[reportOptionalMemberAccess]
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def batch_samples(batch: Any) -> int:
+    """Number of samples in a batch: the first dimension of its first tensor that has one."""
+    return next(_first_dimensions(batch), 1)
+
+
+def _first_dimensions(batch: Any) -> Iterator[int]:
+    if isinstance(batch, torch.Tensor):
+        if batch.ndim:
+            yield batch.shape[0]
+    elif isinstance(batch, (Mapping, list, tuple)):
+        for item in batch.values() if isinstance(batch, Mapping) else batch:
+            yield from _first_dimensions(item)

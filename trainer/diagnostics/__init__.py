@@ -1,0 +1,1 @@
+"""Checks before the first step (preflight), and measurements of the cluster (doctor)."""

@@ -1,0 +1,1 @@
+"""`leyden doctor`: speed of the devices and links of a topology, and findings about slow ones."""

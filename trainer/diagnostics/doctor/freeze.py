@@ -1,0 +1,68 @@
+"""`leyden doctor`: from overrides of the topology to the frozen run that measures it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ...base.errors import ConfigError, refuse
+from ...base.paths import absolute
+from ...config.checks import check_values
+from ...config.compose import Composer, parsed_overrides, set_output_dir
+from ...config.schema import Config, with_processes_node
+from ...config.validation import validated
+from ...runs.folder import Claim, claim, freeze
+
+RUN_DIR = "hydra.run.dir='outputs/${now:%Y-%m-%d}/${now:%H-%M-%S}-doctor'"
+
+
+def frozen_doctor_run(composer: Composer, overrides: Sequence[str], write: str | None) -> tuple[Config, Claim]:
+    """The config of a doctor run, and the new folder in which it is frozen.
+
+    Args:
+        overrides: of the topology, and hydra.run.dir.
+        write: the file for the measured topology.
+
+    Raises:
+        ConfigError: an override outside the topology, or a topology that cannot run here.
+    """
+    _refuse_others(overrides)
+    file = _writable(write) if write is not None else None
+    named = any(override.startswith("hydra.run.dir=") for override in overrides)
+    # any strategy in lockstep passes the checks of topology and strategy
+    composed = composer.composed([*([] if named else [RUN_DIR]), *overrides, "strategy=ddp"])
+    folder = absolute(str(composed.hydra.run.dir))
+    try:
+        values = _values(composer, composed, file)
+        config = validated(values)
+        check_values(config)
+    except ConfigError as error:
+        raise error.located(composer.origin(overrides).where) from None
+    claimed = claim(folder, named)
+    set_output_dir(composed, claimed.folder)
+    freeze(claimed.folder, with_processes_node(values))
+    return config, claimed
+
+
+def _values(composer: Composer, composed: Any, file: Path | None) -> dict[str, Any]:
+    values = composer.frozen(composed)
+    still = {**values["trainer"], "hang_timeout": None}  # a doctor run makes no steps
+    doctor = {"write": str(file) if file else None}
+    return {**values, "trainer": still, "doctor": doctor}
+
+
+def _refuse_others(overrides: Sequence[str]) -> None:
+    for override, typed in zip(parsed_overrides(overrides), overrides, strict=True):
+        key = override.key_or_group
+        if key.split(".")[0] not in ("topology", "hydra"):
+            text = "the doctor measures a topology, and reads no other key"
+            raise refuse(key, text, typed.partition("=")[2], "leyden doctor topology=NAME", f"override '{typed}'")
+        if override.is_sweep_override():
+            raise refuse(key, "the doctor measures one topology at a time", typed.partition("=")[2], f"{key}=ONE_VALUE")
+
+
+def _writable(write: str) -> Path:
+    file = absolute(write)
+    if file.is_dir() or not file.parent.is_dir():
+        text = "this is a folder" if file.is_dir() else "there is no such folder"
+        raise refuse("--write", text, write, "--write FOLDER/topology/NAME.yaml in an existing FOLDER/topology")
+    return file

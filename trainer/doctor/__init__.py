@@ -1,1 +1,0 @@
-"""`leyden doctor`: how fast the devices and the links of a topology are, and which are slower than they should be."""

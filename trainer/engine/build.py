@@ -1,0 +1,285 @@
+"""From a frozen config to the objects of a training, in the one order that precision and strategies need."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.loggers import Logger
+from lightning.fabric.plugins.environments import ClusterEnvironment, LightningEnvironment, TorchElasticEnvironment
+from lightning.pytorch import LightningModule
+from torch import nn
+from torch.optim import Optimizer
+
+from ..base.heartbeat import PREPARATION, START, heartbeat
+from ..base.log import log
+from ..base.rng import seed_everything
+from ..base.signals import StopRequest
+from ..base.time_limit import TimeLimit
+from ..config.faults import at_fault, built, checked
+from ..config.lightning.base_classes import overrides
+from ..config.locate import locate
+from ..config.schema import TASK_LOADERS, Config
+from ..config.targets import is_data_module, takes
+from ..core.configure_optimizers import ScheduleEntry, read_configure_optimizers
+from ..core.hooks import Hooks
+from ..core.keyed_modules import keyed
+from ..core.lightning_adapter import attach, refused, set_module_precision, unused_of_task
+from ..core.lightning_callbacks import observe
+from ..core.state import RunState
+from ..core.strategy_contract import StrategyContract, contract_of
+from ..core.sync_batchnorm import synchronized
+from ..data.datamodule import ImageData
+from ..data.lightning_data import LoaderData
+from ..data.splits import Splits
+from ..data.task_loaders import TaskLoaderData
+from ..hardware.topology import device_kind
+from .checkpoint import write_copies
+from .parameter_groups import parameter_groups
+from .step_module import Step
+from .validation_schedule import ValidationSchedule
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the models of a pipeline that train in one process have in common."""
+
+    splits: Splits
+    loggers: Sequence[Logger]
+    _fabrics: dict[str, Fabric] = field(default_factory=dict)
+
+    def fabric(self, config: Config) -> Fabric:
+        """One for each precision: making it costs more than a step. Loss scaling is a model's own."""
+        precision = config.trainer.precision
+        if precision not in self._fabrics or precision == "16-mixed":
+            self._fabrics[precision] = make_fabric(config, self.loggers)
+        return self._fabrics[precision]
+
+
+def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: Shared | None = None) -> RunState:
+    """Everything but the weights' final values: those come from a checkpoint, init_from, or the seed.
+
+    Args:
+        shared: taken in place of what the config says.
+
+    Raises:
+        ValueError: the config's parts do not fit together in a way that only building them shows.
+    """
+    heartbeat.at(START, 0)
+    fabric = make_fabric(config, make_loggers(config, run_dir)) if shared is None else shared.fabric(config)
+    make_deterministic(config)
+    # The same weights on every worker; from the training on, each draws for itself.
+    seed_everything(config.seed)
+    contract = contract_of(fabric)
+    heartbeat.at(PREPARATION, 0)
+    if config.dataset.target == TASK_LOADERS:
+        task = make_task(config, None, contract)
+        data = TaskLoaderData(config, fabric, task, contract.parts(), contract.forward_is_collective)
+    else:
+        data = make_data(config, fabric, contract, shared.splits if shared is not None else None)
+        heartbeat.at(START, 0)
+        task = make_task(config, data, contract)
+    state = RunState(config, run_dir, fabric, contract, task, data, stop_request)
+    state.write_copies = partial(write_copies, state)
+    state.hooks = Hooks(*[m for m in (task, getattr(data, "module", None)) if m is not None])
+    state.callbacks = {n: built(f"callbacks.{n}", node) for n, node in config.callbacks.items() if node is not None}
+    attach(task, state)
+    observe(state)
+    for setup in state.hooks.observed("setup"):
+        setup("fit")
+    if isinstance(data, TaskLoaderData):
+        heartbeat.at(PREPARATION, 0)
+        data.open()
+    else:
+        task.setup("fit")
+    if state.steps_per_epoch == 0:
+        limit = config.trainer.train_limit
+        key = "overfit_batches" if config.trainer.overfit_batches else "limit_train_batches"
+        raise ValueError(f"trainer.{key}={limit} leaves nothing of the {data.steps_per_epoch} steps an epoch")
+    ValidationSchedule.of(config.trainer, state.steps_per_epoch)
+    state.time_limit = TimeLimit(config.trainer.max_time)
+    task.configure_model()
+    if config.trainer.sync_batchnorm and fabric.world_size > 1:
+        synchronized(task, state.padding)
+    keyed(task, state.sample_keys, config.trainer.compile)
+    if config.trainer.channels_last:
+        task.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it
+    heartbeat.at(START, 0)
+    state.module = fabric.setup_module(Step(task))
+    heartbeat.at(START, 0)
+    set_module_precision(task, fabric.device)
+    optimizer, state.schedules = make_optimizer(config, task, state)
+    refuse_unclippable(config, optimizer)
+    state.optimizer = fabric.setup_optimizers(optimizer)
+    contract.attach(state)
+    seed_everything(config.seed, fabric.global_rank)
+    return state
+
+
+def make_loggers(config: Config, run_dir: Path) -> list[Logger]:
+    """Those of the config; none where nothing is to be kept."""
+    if config.trainer.fast_dev_run:
+        return []
+    folder = str(run_dir)
+    nodes = {name: node for name, node in config.logger.items() if node is not None}
+    return [built(f"logger.{name}", node, root_dir=folder, save_dir=folder) for name, node in nodes.items()]
+
+
+def make_fabric(config: Config, loggers: Sequence[Logger]) -> Fabric:
+    """A Fabric that is given everything, so that it detects nothing (with srun on the PATH it would choose Slurm)."""
+    alone = config.worker_processes == 1 or config.elastic  # elastic workers know each other through servers alone
+    in_group = "TORCHELASTIC_RUN_ID" in os.environ and not alone
+    environment: ClusterEnvironment = TorchElasticEnvironment() if in_group else _OneDevice()
+    fabric = Fabric(
+        accelerator=usable_kind(config),
+        devices=own_device(config) if alone else config.topology.devices_per_node,
+        num_nodes=1 if alone else config.topology.nodes,
+        strategy=built(
+            "strategy",
+            config.strategy,
+            any_kind=False,
+            topology=config.topology,
+            parallel=config.model.parallel if config.model else None,
+            batch_size=config.batch_size,
+        ),
+        precision=config.trainer.precision,
+        plugins=[environment],
+        loggers=list(loggers),
+    )
+    fabric.launch()
+    return fabric
+
+
+class _OneDevice(LightningEnvironment):
+    """Of a process in no group: Fabric gets one device, whatever LOCAL_RANK says."""
+
+    def local_rank(self) -> int:
+        return 0
+
+
+def own_device(config: Config) -> int | list[int]:
+    """Which of its node's visible devices a worker that is in no group computes on, as Fabric takes it.
+
+    A worker of a pipeline has a LOCAL_RANK; an elastic one is numbered over all nodes; the command's own process, or
+    a simulation's, has the first device.
+
+    Raises:
+        ValueError: there are fewer devices.
+    """
+    if usable_kind(config) == "cpu":
+        return 1
+    local = int(os.environ.get("LOCAL_RANK") or 0)
+    if config.elastic:
+        local = int(os.environ.get("LEYDEN_WORKER") or 0) % config.topology.devices_per_node
+    there = torch.cuda.device_count()
+    if local >= there:
+        raise ValueError(f"CUDA sees {there} GPU{'s' * (there != 1)} here, and this is worker {local} of its node")
+    return [local]
+
+
+def usable_kind(config: Config) -> str:
+    """What this worker computes on.
+
+    Raises:
+        ValueError: cuda, which torch cannot use here.
+    """
+    kind = device_kind(config.topology)
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError("topology.device.kind=cuda, and torch cannot use CUDA here: topology.device.kind=cpu")
+    return kind
+
+
+def make_deterministic(config: Config) -> None:
+    torch.use_deterministic_algorithms(config.trainer.deterministic)
+    if config.trainer.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.benchmark = False
+
+
+def make_data(config: Config, fabric: Fabric, contract: StrategyContract, splits: Splits | None = None) -> Any:
+    loaders = is_data_module(config.dataset.target)
+    if loaders:
+        data = LoaderData(config, fabric, contract.parts(), contract.forward_is_collective)
+    else:
+        data = ImageData(
+            config, contract.batch_share(), contract.parts(), contract.forward_is_collective,
+            contract.evaluation_share(), splits, pin_memory=fabric.device.type == "cuda",
+        )  # fmt: skip
+    if data.synthetic and splits is None and fabric.is_global_zero:
+        log.warning("dataset: SYNTHETIC images and labels. There is nothing to learn; look at speed alone.")
+    return data
+
+
+def make_task(config: Config, data: Any, contract: StrategyContract) -> LightningModule:
+    """The task, around the model where the config has one. `data` is None where the task brings its loaders."""
+    values = {name: getattr(data, name, None) for name in ("classes", "image_shape")}
+    known = {name: value for name, value in values.items() if value is not None}
+    if config.model is None:
+        task = built("task", config.task, **known)
+        log.info("task %s brings its own network (model=null)", config.task.target)
+    else:
+        with contract.build_context():
+            model: nn.Module = built("model", config.model, **known, seed=config.seed)
+        if config.trainer.compile:
+            model.compile()
+        task = built("task", config.task, model=model, **known)
+    missing = refused(task)
+    if missing:
+        raise ValueError("Leyden's loop does not offer what the task asks for: " + "; ".join(missing))
+    for name in unused_of_task(task) if data is not None else ():
+        text = "%s.%s is not used: the data is what dataset says; dataset=null takes the task's own loaders"
+        log.info(text, type(task).__name__, name)
+    return task
+
+
+def make_optimizer(config: Config, task: LightningModule, state: RunState) -> tuple[Optimizer, list[ScheduleEntry]]:
+    """The task's own optimizer where it has one, else what `optimizer` and `schedule` say."""
+    if overrides(task, "configure_optimizers"):
+        name = type(task).__name__
+        log.info("%s.configure_optimizers decides: optimizer and schedule of the config are not used", name)
+        return read_configure_optimizers(task.configure_optimizers(), name)
+    if config.optimizer is None:
+        raise ValueError(f"optimizer is null, and {type(task).__name__} has no configure_optimizers: optimizer=sgd")
+    settings = config.optimizer.arguments
+    groups = parameter_groups(task, settings, config.optimizer.decay_bias_and_norm)
+    with at_fault("optimizer", config.optimizer):
+        optimizer: Optimizer = locate(config.optimizer.target)(groups, **settings)
+    checked("optimizer", config.optimizer, optimizer)
+    if config.schedule is None:
+        return optimizer, []
+    return optimizer, [make_schedule(config, optimizer, state.total_steps)]
+
+
+def refuse_unclippable(config: Config, optimizer: Optimizer) -> None:
+    """
+    Raises:
+        ValueError: gradients are to be clipped that only the optimizer's fused step would unscale.
+    """
+    trainer = config.trainer
+    unscales = getattr(optimizer, "_step_supports_amp_scaling", False)
+    if trainer.precision == "16-mixed" and trainer.gradient_clip_val is not None and unscales:
+        raise ValueError(
+            f"{type(optimizer).__name__}(fused=True) unscales the gradients of trainer.precision=16-mixed in its step, "
+            f"after trainer.gradient_clip_val={trainer.gradient_clip_val} has clipped them: fused=False"
+        )
+
+
+def make_schedule(config: Config, optimizer: Optimizer, total_steps: int) -> ScheduleEntry:
+    settings = config.schedule
+    assert settings is not None
+    arguments = settings.arguments
+    constructor = locate(settings.target)
+    if takes(constructor, "total_steps") and arguments.get("total_steps") is None:
+        arguments["total_steps"] = max(1, total_steps)
+    with warnings.catch_warnings():
+        # Some schedulers call step() before the optimizer's first, and warn of themselves.
+        warnings.simplefilter("ignore")
+        with at_fault("schedule", settings):
+            scheduler = constructor(optimizer, **arguments)
+    checked("schedule", settings, scheduler)
+    return ScheduleEntry(scheduler, settings.interval, settings.frequency, settings.monitor)

@@ -1,0 +1,218 @@
+"""One pass over the training data: what lockstep and asynchronous workers have in common."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from copy import copy
+from typing import ClassVar
+
+from ..base.heartbeat import SYNCHRONIZATION, heartbeat
+from ..core.batch import BadSamples, Part
+from ..core.metric_log import NoReduction
+from ..core.plain_values import all_gather_values
+from ..core.state import RunState
+from ..core.stragglers import gathered_times
+from ..runs.goodput import goodput
+from . import checkpoint
+from .evaluate import validate
+from .progress import ProgressFile
+from .schedules import advance
+from .training_step import TrainingStep
+from .validation_schedule import ValidationSchedule
+
+
+class Stopped(Exception):
+    """Training ended on request, at a step that is saved."""
+
+
+class HandedOff(Exception):
+    """The model goes on at another worker; nothing is saved."""
+
+
+class Epoch(ABC):
+    """One pass over the training data, or what a checkpoint left of it."""
+
+    asynchronous: ClassVar[bool]
+
+    def __init__(self, state: RunState, progress: ProgressFile):
+        self.state = state
+        self.trainer = state.config.trainer
+        self.steps = state.steps_per_epoch
+        self.last_step = state.total_steps
+        self.step = TrainingStep(state, self.asynchronous)
+        self.losses = self.step.losses
+        self.validation = ValidationSchedule.of(self.trainer, self.steps)
+        self.data_ended = False
+        self._logged_at = state.step
+        self._logged_times = self._interval_began = copy(state.times)
+        self._on_step_end = [progress.look, *state.callback_hooks("on_step_end")]
+
+    @abstractmethod
+    def train_steps(self) -> None:
+        """Make the epoch's steps, as far as nothing ends the training before."""
+
+    def train(self) -> None:
+        """
+        Raises:
+            Stopped: on a signal.
+            HandedOff: where the model goes on at another worker.
+        """
+        state = self.state
+        state.log.in_step = state.in_epoch = True
+        state.log.ended = False
+        if state.step_in_epoch == 0:
+            state.log.in_step = False
+            state.hooks("on_train_epoch_start")
+            state.log.in_step = True
+        try:
+            self.train_steps()
+            if state.step_in_epoch > 0 or state.stop_reason is None:
+                self._end()
+        except ValueError as error:
+            self._save_before_failing(error)
+            raise
+        finally:
+            state.in_epoch = False
+
+    def train_step(self, parts: Iterator[Part]) -> bool:
+        """One optimizer step, and what follows it: logging and callbacks. False where the data has ended."""
+        state = self.state
+        samples = self.step.make(parts)
+        if samples is None:
+            return False
+        state.samples += samples
+        every = self.trainer.log_every_n_steps
+        if state.step // every > self._logged_at // every:
+            self.log(alone=self.asynchronous)
+        for hook in self._on_step_end:
+            hook(state)
+        if state.copies_wanted:
+            checkpoint.write_copies(state)
+        self.save_between_steps()
+        self.step.clock.end()
+        return True
+
+    @abstractmethod
+    def save_between_steps(self) -> None:
+        """After a step: save, if a callback wants it and all workers are at this step."""
+
+    @abstractmethod
+    def agree_on_the_end(self) -> None:
+        """Where all workers are at the same step: the reason of one to stop becomes that of all."""
+
+    def due_inside(self) -> bool:
+        """Whether the present step is validated though the epoch goes on."""
+        state = self.state
+        return (
+            self.validation.due_inside(state.epoch, state.step_in_epoch, state.step)
+            and state.step < self.last_step
+            and state.validated_at != state.step
+            and state.data.has("val")
+        )
+
+    def validate_inside(self) -> None:
+        """Validate between two steps. What is saved at this step is saved after it, so that a resumption goes on."""
+        validate(self.state)
+        self.state.call("on_validation_end")
+        if self.state.save_wanted:
+            self.save()
+
+    def log(self, alone: bool = False) -> None:
+        """Hand the last step's values to the loggers. The one place where training waits for the device.
+
+        Args:
+            alone: this worker's own values, where the others are at other steps.
+        """
+        state = self.state
+        with heartbeat.phase(SYNCHRONIZATION):
+            self.losses.refuse_not_finite()
+            self._logged_at = max(self._logged_at, state.step)
+            if state.times.steps > self._logged_times.steps:
+                self._interval_began = self._logged_times
+            # else the same step is logged again: its interval has grown by what was sent to synchronize all workers
+            values = state.log.step_values(NoReduction(state.fabric.device) if alone else state.fabric.strategy)
+            values["lr"] = state.learning_rate()
+            values["epoch"] = float(state.epoch)
+            values.update(state.times.since(self._interval_began))
+            values.update(state.communication(self._interval_began, alone))
+            values.update(self._compare_workers())
+            values.update(state.contract.extra_metrics())
+        self._logged_times = copy(state.times)
+        state.report(values)
+        if state.fabric.is_global_zero:
+            state.report_histograms(state.contract.histograms())
+
+    def _compare_workers(self) -> dict[str, float]:
+        """The slowest of workers in lockstep; those of asynchronous ones do not wait for each other."""
+        state, before = self.state, self._logged_times
+        steps = state.times.steps - before.steps
+        if self.asynchronous or state.fabric.world_size == 1 or not steps:
+            return {}
+        times = gathered_times(state.fabric, state.times, before)
+        return state.stragglers.add(times, state.fabric.global_rank, steps, state.step)
+
+    def save(self) -> None:
+        """Write the checkpoint of this step. Every worker must call it."""
+        with heartbeat.phase(SYNCHRONIZATION):
+            self.losses.refuse_not_finite()
+        self.state.save_wanted = False
+        checkpoint.save(self.state)
+
+    def stop(self) -> None:
+        """End at this step, which all workers have come to: saved as it is, so that a resumption goes on from it.
+
+        Raises:
+            Stopped: on a signal. The end of trainer.max_time ends the training as an early stop does.
+        """
+        state = self.state
+        limited = state.time_limit.seconds is not None
+        signal = state.stop_request.agreed(all_gather_values) if limited else state.stop_request.received()
+        self.save()
+        if signal is not None:
+            raise Stopped
+        state.stop_reason = state.time_limit.reason
+
+    def _save_before_failing(self, error: ValueError) -> None:
+        """Between two steps nothing is half done: one worker alone can still save what it has."""
+        alone = self.state.fabric.world_size == 1
+        if isinstance(error, BadSamples) and alone and self.state.step > 0 and not self.step.incomplete:
+            self.save()
+
+    def _end(self) -> None:
+        """Validation, epoch values, schedules by epoch, and the callbacks' hooks at an epoch's end."""
+        state = self.state
+        if self.asynchronous or self.losses.unchecked:
+            self.log()
+        complete = self.data_ended or state.step_in_epoch >= self.steps
+        seen_by_callbacks = state.validated_at == state.step  # validated inside the epoch, which then was to end
+        ends = state.step >= self.last_step or (state.stop_reason is not None and not complete)
+        due = ends or self.validation.due_at_end(state.epoch, state.step_in_epoch, state.step)
+        if due and state.data.has("val") and not seen_by_callbacks:
+            validate(state)
+        self._report_epoch()
+        for entry in state.schedules:
+            if complete and entry.interval == "epoch" and (state.epoch + 1) % entry.frequency == 0:
+                advance(state, entry)
+        if complete:
+            state.epoch += 1
+            state.step_in_epoch = 0
+        if state.validated_at == state.step and not seen_by_callbacks:
+            state.call("on_validation_end")
+        state.call("on_epoch_end")
+        if state.save_wanted:
+            self.save()
+        if state.copies_wanted:
+            checkpoint.write_copies(state)
+
+    def _report_epoch(self) -> None:
+        """Means over the epoch, of all workers, to the loggers."""
+        state = self.state
+        with heartbeat.phase(SYNCHRONIZATION):
+            state.data.share_bad_samples(state.fabric)
+        state.log.in_step, state.log.ended = False, True
+        state.hooks("on_train_epoch_end")
+        with heartbeat.phase(SYNCHRONIZATION):
+            values = {**state.log.epoch_values(state.fabric.strategy), "epoch": float(state.epoch)}
+            good = goodput([*state.earlier_sessions, state.session_record()]) if state.fabric.is_global_zero else None
+            state.report(values if good is None else {**values, "time/goodput": good.share})
+            self.agree_on_the_end()
+        state.log.entries.clear()

@@ -1,0 +1,54 @@
+"""Losses of the steps since the last check for NaN, which is the one place where training reads them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..core.state import RunState
+
+
+class Losses:
+    """Losses by part, with the optimizer step and the learning rate of each."""
+
+    def __init__(self, state: RunState):
+        self._state = state
+        self._values: list[Tensor] = []
+        self._steps: list[tuple[int, Any]] = []
+        """Of each loss: the optimizer step, counted from 1, and the learning rate of that step."""
+        self._first_step = state.step + 1
+
+    def add(self, loss: Tensor | None) -> None:
+        """Keep a part's loss; None where the task has skipped the batch."""
+        self._values.append(torch.zeros((), device=self._state.fabric.device) if loss is None else loss.detach())
+
+    def begin_update(self) -> None:
+        """Note the step and the learning rate that the newest losses belong to."""
+        rate = self._state.raw_optimizer.param_groups[0]["lr"]
+        # a rate on the device changes in place, and to read it here would wait for the device
+        of_step = (self._state.step + 1, rate.clone() if isinstance(rate, Tensor) else rate)
+        self._steps += [of_step] * (len(self._values) - len(self._steps))
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether a step has been made since the last check."""
+        return self._first_step <= self._state.step
+
+    def refuse_not_finite(self) -> None:
+        """
+        Raises:
+            FloatingPointError: a loss since the last check is NaN or infinite.
+        """
+        self._first_step = self._state.step + 1
+        if not self._values:  # dummy batches only
+            return
+        finite = torch.isfinite(torch.stack(self._values).flatten())
+        if not bool(finite.all()):
+            position = int((~finite).nonzero()[0])
+            self.begin_update()  # of a step that was begun, where the data ended in it
+            step, rate = self._steps[position]
+            raise FloatingPointError(
+                f"the loss is {self._values[position].item()} at step {step}, learning rate {float(rate):.3g}"
+            )
+        self._values.clear()
+        self._steps.clear()

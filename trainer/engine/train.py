@@ -1,0 +1,164 @@
+"""A worker's training, from frozen config to finished run."""
+
+from pathlib import Path
+from typing import Any
+
+from ..base.errors import CannotStart
+from ..base.heartbeat import CALLBACKS, START, SYNCHRONIZATION, heartbeat
+from ..base.log import log
+from ..base.signals import STATUS, StopRequest
+from ..config.faults import stated
+from ..config.schema import Config
+from ..core.checkpoints import checkpoint_io
+from ..core.checkpoints.checkpoint_content import misfit
+from ..core.checkpoints.checkpoint_io import NotFiniteCheckpoint
+from ..core.checkpoints.sharded_checkpoint import Shards
+from ..core.state import RunState
+from ..diagnostics.preflight.disk_space import check_disk_space
+from ..diagnostics.preflight.machines import check_machines
+from ..diagnostics.preflight.transport import check_transport, enable_nccl_log
+from ..runs.sessions import Session, merged
+from ..runs.summary import read_sessions, write_summary
+from . import checkpoint, init_weights
+from .build import assemble
+from .epoch import Stopped
+from .evaluate import evaluate
+from .loop import fit
+from .report import announce, finish, print_end
+
+
+def prepare(
+    config: Config, run_dir: Path, verb: str, from_checkpoint: Path | None, stop_request: StopRequest
+) -> RunState:
+    """The state of a training that is ready to begin, or to go on from a checkpoint.
+
+    Raises:
+        CannotStart: with the message for the user.
+    """
+    try:
+        check_machines(config, run_dir)
+        enable_nccl_log(config, run_dir)
+        state = assemble(config, run_dir, stop_request)
+        state.alone_in_process = True
+        check_transport(config, run_dir, state.fabric.device)
+        check_disk_space(state)
+        continued = verb != "train" and continue_from(state, from_checkpoint, to_evaluate=verb == "eval")
+        if config.init_from is not None and not continued:
+            log.info(init_weights.load_weights(state.task, config.init_from, state.contract.full_shapes(state.task)))
+        return state
+    except CannotStart:
+        raise
+    except NotFiniteCheckpoint as error:
+        if verb == "eval":
+            raise
+        raise CannotStart(str(error)) from error
+    except (ValueError, OSError) as error:
+        raise CannotStart(stated(str(error))) from error
+
+
+def continue_from(state: RunState, path: Path | None, to_evaluate: bool = False) -> bool:
+    """Restore a given checkpoint, or the newest whole one; all workers restore the one that the first finds.
+
+    Returns:
+        Whether there was one.
+    """
+    content, fits = None, _fits(state)
+    if path is None and state.fabric.is_global_zero:
+        path, content = checkpoint_io.newest(state.run_dir, fits, to_evaluate) or (None, None)
+    path = state.fabric.broadcast(path)
+    if path is None:
+        log.info("no checkpoint yet: starts from the beginning")
+        return False
+    checkpoint.restore(state, path, content or checkpoint_io.read_to_resume(path, fits))
+    return True
+
+
+def _fits(state: RunState) -> checkpoint_io.Fits | None:
+    """Refuses checkpoints of another network; None where the task changes what it loads. Every worker must call it."""
+    if state.hooks.find("on_load_checkpoint"):
+        return None
+    own = state.contract.full_shapes(state.task)
+
+    def fits(path: Path, content: dict[str, Any], shards: Shards | None) -> None:
+        tensors = {} if shards is None else shards.tensors
+        divided = {name.removeprefix("model/"): t["shape"] for name, t in tensors.items() if name.startswith("model/")}
+        reason = misfit(content, divided, own)
+        if reason:
+            raise checkpoint_io.DamagedCheckpoint(f"{path} does not fit this run: {reason}")
+
+    return fits
+
+
+def cut_loggers(state: RunState) -> None:
+    """Cut the loggers' files back to the checkpoint: what came after it will be logged again."""
+    if state.fabric.is_global_zero:
+        step = state.step if state.resumed_from is not None else -1
+        for logger in state.fabric.loggers:
+            if hasattr(logger, "cut_after"):
+                logger.cut_after(step)  # pyright: ignore[reportAttributeAccessIssue]
+    state.fabric.barrier()
+
+
+def train(state: RunState) -> str:
+    """Fit, test, report. Returns the run's status."""
+    begin(state)
+    try:
+        fit(state)
+    except Stopped:
+        status = stopped_status(state)
+    else:
+        status = test(state)
+    end(state, status)
+    print_end(state)
+    return status
+
+
+def begin(state: RunState) -> None:
+    """Begin a session: announce it, and mark the run as running; earlier sessions are kept."""
+    heartbeat.at(START, state.step)
+    announce(state)
+    workers = state.fabric.world_size
+    state.session = Session.begun(state.step, state.samples, workers)
+    if state.fabric.is_global_zero:
+        state.earlier_sessions = merged(state.earlier_sessions, read_sessions(state.run_dir))
+        now = {"status": "running", "world_size": workers, "steps": state.step}
+        write_summary(state.run_dir, {**now, "sessions": state.earlier_sessions})
+
+
+def stopped_status(state: RunState) -> str:
+    """The status of a run that a signal has stopped."""
+    assert state.stop_request.signal is not None
+    status = STATUS[state.stop_request.signal]
+    log.info("%s at step %d; saved in %s", status, state.step, state.last_checkpoint)
+    return status
+
+
+def test(state: RunState) -> str:
+    """Test a model that is trained. Returns the run's status."""
+    if state.stop_reason is not None:
+        log.info("stopped early: %s", state.stop_reason)
+    if state.data.has("test"):
+        state.report(evaluate(state, "test", state.config.trainer.limit_test_batches))
+    return "done"
+
+
+def end(state: RunState, status: str) -> None:
+    """End a session: the last hooks, and the run's summary."""
+    heartbeat.at(CALLBACKS, state.step)
+    state.call("on_fit_end")
+    state.hooks("teardown", "fit")
+    with heartbeat.phase(SYNCHRONIZATION):
+        finish(state, status)
+
+
+def evaluate_only(state: RunState) -> str:
+    """Validation and test metrics of a checkpoint, printed; the run's files stay as they are."""
+    heartbeat.at(CALLBACKS, state.step)
+    state.call("on_fit_start")
+    for split in ("val", "test"):
+        if state.data.has(split):
+            for name, value in evaluate(state, split, 1.0).items():
+                if state.fabric.is_global_zero:
+                    log.info("%-12s %.6g", name, value)
+    state.call("on_fit_end")
+    return "done"

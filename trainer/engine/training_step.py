@@ -1,0 +1,218 @@
+"""One optimizer step: data, forward and backward of each part, update."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..base.heartbeat import BACKWARD, DATA, FORWARD, UPDATE, heartbeat
+from ..base.log import log
+from ..core.batch import Part
+from ..core.configure_optimizers import ScheduleEntry
+from ..core.hooks import positional
+from ..core.lightning_adapter import batch_transfer
+from ..core.lightning_compat import can_skip_sync
+from ..core.metric_log import NoReduction
+from ..core.state import RunState
+from ..core.sync_batchnorm import statistics_kept
+from .evaluate import run_step, untouched_metrics
+from .losses import Losses
+from .part_draws import PartDraws, run_watched
+from .schedules import advance
+from .step_clock import StepClock
+
+_NO_CONTEXT = nullcontext()
+
+
+class TrainingStep:
+    """The steps of one epoch, made one after the other.
+
+    Args:
+        asynchronous: workers make steps of their own, and nothing in a step may wait for another worker.
+
+    Attributes:
+        batch_idx: of the next batch in the epoch.
+        incomplete: whether a step was begun and has not been made.
+    """
+
+    def __init__(self, state: RunState, asynchronous: bool):
+        self._state = state
+        self._trainer = state.config.trainer
+        self._asynchronous = asynchronous
+        self.losses = Losses(state)
+        self.clock = StepClock(state.times, state.contract.ledger)
+        self.batch_idx = state.step_in_epoch * self._trainer.accumulate_grad_batches
+        state.batch_idx = self.batch_idx - 1
+        self.incomplete = False
+        self._on_batch = state.callback_hooks("on_train_batch")
+        self._takes_batch_idx = positional(state.task.training_step) > 1
+        self._transfer = batch_transfer(state)
+        self._draws = PartDraws(state)
+        self._can_skip_sync = can_skip_sync(state.fabric.strategy)
+        # Where a hook reads the gradients they are zeroed as in Lightning, after the forward; else before it, which
+        # takes less memory.
+        self._zeroes_late = bool(state.hooks.find("on_before_zero_grad")) and not state.contract.gradients_in_forward
+        self._zeroed = self._has_gradients = False
+        self._output: Any = None
+        self._loss: Tensor | None = None
+
+    def make(self, parts: Iterator[Part]) -> int | None:
+        """Returns the samples of the step over all workers; None where the data has ended."""
+        state, clock = self._state, self.clock
+        clock.begin()
+        state.log.begin_step()
+        self._zeroed = self._has_gradients = False
+        if not self._zeroes_late:
+            self._zero_grad()
+        samples = 0
+        while True:
+            clock.begin_data()
+            with heartbeat.phase(DATA):
+                part = next(parts, None)
+                if part is None:
+                    clock.no_step()
+                    return None
+                batch = self._transfer(part.batch)
+            clock.end_data()
+            self._gradients(batch, part)
+            samples += part.all_samples
+            if part.ends_step:
+                with heartbeat.phase(UPDATE):
+                    self._update(part)
+            self._end_batch(batch)
+            if part.ends_step:
+                clock.updated(samples)
+                self.incomplete = False
+                return samples
+
+    def advance_to(self, step: int) -> None:
+        """Count optimizer steps, and advance the schedules that are due at them."""
+        state = self._state
+        while state.step < step:
+            for entry in state.schedules:
+                batch = state.step_in_epoch if self._asynchronous else state.batch_idx
+                if entry.due(state.step + 1, batch + 1):
+                    advance(state, entry, self._just_logged(entry))
+            state.step += 1
+            state.step_in_epoch += 1
+            heartbeat.step = state.step
+
+    def _gradients(self, batch: Any, part: Part) -> None:
+        """Gradients of one part, added to those of the parts before."""
+        state = self._state
+        self.incomplete = True
+        with heartbeat.phase(FORWARD):
+            state.log.begin_part(part.samples)
+            state.sample_keys.set(part.keys)
+            state.padding.now = part.samples == 0
+            self._draws.begin(part, state.epoch, self.batch_idx)
+            state.contract.begin_part(part)
+            # around the forward as well: that is where DDP decides whether this backward is averaged
+            with self._sync_context(part):
+                state.batch_idx = self.batch_idx
+                for hook in self._on_batch:
+                    hook(state, batch)
+                state.hooks("on_train_batch_start", batch, self.batch_idx)
+                with _NO_CONTEXT if part.samples else _nothing_counts(state):
+                    loss = self._forward(batch)
+                    if part.samples:
+                        self.losses.add(loss)
+                    self._backward(loss, part)
+
+    def _sync_context(self, part: Part) -> AbstractContextManager[Any]:
+        """Gradients are averaged over workers in the backward of a step's last part alone."""
+        if part.ends_step or not self._can_skip_sync:
+            return _NO_CONTEXT
+        return self._state.fabric.no_backward_sync(self._state.module)  # pyright: ignore[reportArgumentType]
+
+    def _forward(self, batch: Any) -> Tensor | None:
+        """The batch's loss; None: the task skips the batch, which one worker alone can do.
+
+        Raises:
+            RuntimeError: a batch is skipped by one of several workers.
+            TypeError: the task returned something else.
+        """
+        arguments = (batch, self.batch_idx) if self._takes_batch_idx else (batch,)
+        run = run_step if self._state.drawing is not None else run_watched
+        self._output = output = run(self._state, "training_step", *arguments)
+        loss = output.get("loss") if isinstance(output, dict) else output
+        step = f"{type(self._state.task).__name__}.training_step"
+        if output is None:
+            self._refuse_to_skip(step)
+            return None
+        if not isinstance(loss, Tensor):
+            kind = type(loss).__name__
+            raise TypeError(f"{step} must return the loss (a tensor, or a dict with 'loss') or None, not {kind}")
+        # a reduced precision would round the part's weight
+        return loss.float() if loss.dtype in (torch.bfloat16, torch.float16) else loss
+
+    def _refuse_to_skip(self, step: str) -> None:
+        if self._state.config.topology.workers > 1 or self._asynchronous:
+            raise RuntimeError(
+                f"{step} returned None to skip a batch, which one synchronous worker alone can do: others would wait "
+                "for its gradients; return a loss of 0 times the network's output instead"
+            )
+        if not self._state.skips_batches:
+            log.info("%s returned None: the batch is skipped (said once)", step)
+        self._state.skips_batches = True
+
+    def _backward(self, loss: Tensor | None, part: Part) -> None:
+        if not self._zeroed:
+            self._zero_grad()
+        if loss is None:
+            return
+        state = self._state
+        self._loss = scaled = loss if part.weight == 1.0 else loss * part.weight
+        with heartbeat.phase(BACKWARD):
+            state.hooks("on_before_backward", scaled)
+            self._has_gradients = True
+            state.fabric.backward(scaled)
+            state.hooks("on_after_backward")
+
+    def _zero_grad(self) -> None:
+        self._zeroed = True
+        self._state.hooks("on_before_zero_grad", self._state.raw_optimizer)
+        self._state.raw_optimizer.zero_grad(set_to_none=True)
+
+    def _update(self, part: Part) -> None:
+        state = self._state
+        before, after = (state.step_in_epoch, state.step_in_epoch + 1) if part.rounds is None else part.rounds
+        epoch_began = state.step - state.step_in_epoch
+        self.advance_to(epoch_began + before)
+        self.losses.begin_update()
+        state.hooks("on_before_optimizer_step", state.raw_optimizer)
+        if self._has_gradients and self._trainer.gradient_clip_val is not None:
+            state.contract.clip(
+                state.module, state.optimizer, self._trainer.gradient_clip_val, self._trainer.gradient_clip_algorithm
+            )
+        # As in Lightning: a step whose batches were all skipped counts, for schedules, too. Without gradients the
+        # optimizer changes nothing, and a loss scaler refuses to step.
+        if self._has_gradients or getattr(state.fabric.strategy.precision, "scaler", None) is None:
+            state.optimizer.step()
+        self.advance_to(epoch_began + after)
+
+    def _just_logged(self, entry: ScheduleEntry) -> dict[str, float]:
+        """Metrics of the step, where a schedule monitors one: over all workers, or their rates would differ."""
+        if entry.monitor is None:
+            return {}
+        state = self._state
+        reduction = NoReduction(state.fabric.device) if self._asynchronous else state.fabric.strategy
+        return state.log.step_values(reduction)
+
+    def _end_batch(self, batch: Any) -> None:
+        """The hook sees the weights after the step, if this part has ended one."""
+        if self._state.hooks.find("on_train_batch_end"):
+            more = self._output if isinstance(self._output, dict) else {}
+            outputs = {} if self._loss is None else {**more, "loss": self._loss.detach()}
+            self._state.hooks("on_train_batch_end", outputs, batch, self.batch_idx)
+        self.batch_idx += 1
+        self._loss = self._output = None
+
+
+@contextmanager
+def _nothing_counts(state: RunState) -> Iterator[None]:
+    """For a dummy batch: neither metrics nor statistics of batch normalization take it in."""
+    with untouched_metrics(state), statistics_kept(state.task):
+        yield

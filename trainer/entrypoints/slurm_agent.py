@@ -1,0 +1,79 @@
+"""The agent of a node in a Slurm job: `python -m leyden.trainer.entrypoints.slurm_agent RUN VERB CHECKPOINT`."""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from ..config.ended_runs import changed_since_end, end_reason
+from ..config.schema import load
+from ..launch.multi_node import follow, lead, run_node
+from ..launch.rendezvous import Rendezvous
+from ..launch.signals import ReceivedSignals
+from ..launch.slurm.batch_script import script_path
+from ..launch.slurm.rendezvous import JOIN_TIMEOUT_S, own_address, published, wait_for_leader
+from ..launch.store import listening_socket
+from ..launch.worker_group import JobSpec
+from ..runs.checkpoints import saved
+from ..runs.exit_codes import EXIT_CODES
+from ..runs.slurm import STOP_REQUESTED
+from ..runs.summary import mark_failed
+from .start import job_of, start_here
+
+_AGENT_VARIABLES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE")
+"""Slurm's variables of its tasks, which are the agents: libraries in the workers would read them as their own rank."""
+
+
+def main(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
+    """This node's part of a run. Returns its exit code, 2 for a mistake that only building its parts could show."""
+    for name in _AGENT_VARIABLES:
+        os.environ.pop(name, None)
+    if verb != "eval" and (run_dir / STOP_REQUESTED).exists():
+        # requested while the job was being requeued
+        return EXIT_CODES["preempted"]
+    job = job_of(load(run_dir), run_dir, verb, checkpoint)
+    job = replace(job, checkpoint=starting_point(job))
+    ended = end_reason(run_dir, job.config, job.checkpoint, changed_since_end(run_dir)) if verb != "eval" else None
+    if ended is not None:
+        # requeued after its end: by Slurm, which had lost a node, or by hand
+        print(f"nothing is left to train: the run {ended}", flush=True)
+        return EXIT_CODES["done"]
+    try:
+        if job.config.topology.nodes == 1:
+            return start_here(job.config, run_dir, verb, job.checkpoint)
+        return run_node(job, _part)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        if _node() == 0 and verb != "eval":
+            mark_failed(run_dir, str(error), -1)
+        return 2
+
+
+def _part(job: JobSpec, signals: ReceivedSignals) -> int:
+    if _node() != 0:
+        return follow(job, wait_for_leader(job.run_dir, signals), signals)
+    with listening_socket(own_address(job.config)) as listening, published(job.run_dir, listening):
+        host, port = listening.getsockname()[:2]
+        return lead(job, Rendezvous(host, port, JOIN_TIMEOUT_S, replaceable=False), listening, signals)
+
+
+def starting_point(job: JobSpec) -> Path | None:
+    """The checkpoint to start from; None: the newest whole one.
+
+    Where the user resumed from an older checkpoint, newer ones from before the job belong to a history that was given
+    up.
+    """
+    if job.checkpoint is None or job.verb == "eval":
+        return job.checkpoint
+    submitted = script_path(job).stat().st_mtime_ns
+    fresh = [path for path in saved(job.run_dir) if path.stat().st_mtime_ns > submitted]
+    return fresh[0] if fresh else job.checkpoint
+
+
+def _node() -> int:
+    return int(os.environ["SLURM_NODEID"])
+
+
+if __name__ == "__main__":
+    folder, verb, checkpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    sys.exit(main(folder, verb, Path(checkpoint) if checkpoint else None))

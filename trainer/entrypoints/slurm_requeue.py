@@ -1,0 +1,73 @@
+"""Last step of a batch script: `python -m leyden.trainer.entrypoints.slurm_requeue RUN VERB CODE`.
+
+It requeues the job of a run that was preempted, or that lost a node.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from ..base.atomic_file import write_atomically
+from ..launch.slurm.batch_script import folder
+from ..launch.slurm.submit import REQUEUES
+from ..runs.checkpoints import saved, step_of
+from ..runs.frozen import trials_in
+from ..runs.slurm import STOP_REQUESTED, is_being_preempted, own_job_id, run_command, state_of
+
+REQUEUED_CODES = (75, 143, 137)
+"""Exit codes of srun: preempted and saved; terminated before there was anything to save; an agent was killed from
+outside its run: its node is lost, or out of memory."""
+_RUNNING = ("RUNNING", "SIGNALING")
+"""Slurm's states of a running job; the second until all nodes have acknowledged a signal to the job."""
+
+
+def main(run_dir: Path, verb: str, code: int) -> int:
+    """Requeue the job unless there is a reason not to. Returns the exit code of the job."""
+    if code not in REQUEUED_CODES or verb == "eval":
+        return code
+    job, before = own_job_id(), _steps_at_requeues(run_dir)
+    trials = trials_in(run_dir)
+    step = sum(_step(run) for run in trials or [run_dir])
+    counted = f"step {step}" + (f" (the sum over its {len(trials)} trials)" if trials else "")
+    why_not = _stopped(run_dir, job) or _without_progress(job, step, before, counted)
+    if why_not:
+        print(f"job {job} is not queued again: {why_not}", flush=True)
+        return code
+    print(f"job {job} is queued again, to go on from {counted}", flush=True)
+    write_atomically(folder(run_dir) / REQUEUES, json.dumps([*before, step]) + "\n")
+    done = run_command("scontrol", "requeue", job)
+    if done.returncode:
+        print(f"job {job} could not be queued again: {done.stderr.strip()}", file=sys.stderr, flush=True)
+    return code
+
+
+def _step(run_dir: Path) -> int:
+    """The step of the newest checkpoint."""
+    return max((step_of(path) for path in saved(run_dir)), default=0)
+
+
+def _stopped(run_dir: Path, job: str) -> str:
+    if (run_dir / STOP_REQUESTED).exists():
+        return "its run was asked to stop"
+    state = state_of(job)
+    if state not in _RUNNING:
+        # cancelled, or requeued by Slurm itself
+        return f"Slurm has it as {state or 'unknown'}"
+    return ""
+
+
+def _without_progress(job: str, step: int, before: list[int], counted: str) -> str:
+    # preempted by Slurm for another job: that ends, so a start without progress is no loop
+    if before and step <= before[-1] and not is_being_preempted(job):
+        return f"it has made no step since it was queued again at {counted}"
+    return ""
+
+
+def _steps_at_requeues(run_dir: Path) -> list[int]:
+    """The run's step at each previous requeue of this job."""
+    path = folder(run_dir) / REQUEUES
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))

@@ -1,0 +1,24 @@
+"""A trial of a sweep, which ends with it: `python -m leyden.trainer.entrypoints.trial RUN_DIR SWEEP_PID VERB`."""
+
+import signal
+import sys
+from pathlib import Path
+
+from ..base.process import end_with_parent
+from .start import start
+
+
+def main(run_dir: Path, sweep: int, verb: str) -> int:
+    """Run a frozen config. Returns its exit code, 2 for a mistake that only building its parts could show."""
+    # SIGTERM, where workers get SIGKILL: a trial can still save a checkpoint
+    if not end_with_parent(sweep, signal.SIGTERM):
+        return 143
+    try:
+        return start(run_dir, verb)
+    except ValueError as error:
+        print(f"leyden: this trial was not started: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3]))

@@ -1,0 +1,179 @@
+"""A training process: the command's own where one is enough, else a child of the agent."""
+
+import os
+import sys
+import traceback
+from contextlib import suppress
+from pathlib import Path
+
+from ..base.errors import CannotStart, Explained, Refused
+from ..base.heartbeat import START, heartbeat
+from ..base.log import close_log, open_log
+from ..base.process import keep_freed_memory
+from ..base.signals import StopRequest, restore_handlers
+from ..base.storage import hold, storage_errors
+from ..config.schema import Config, load
+from ..config.targets import make_importable
+from ..core import threads
+from ..hardware import cpu_contention
+from ..hardware.affinity import bind
+from ..launch.child import end_with_agent, run_as_child
+from ..launch.hangs.watchdog import Watchdog
+from ..runs.exit_codes import EXIT_CODES, REFUSED
+from ..runs.folder import remove_unstarted
+
+
+def run_in_process(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
+    """Run the only worker of a run in this process.
+
+    Returns:
+        The exit code; 3 where the preflight refuses this machine.
+
+    Raises:
+        ValueError: a user's mistake; what `train` had written is removed.
+    """
+    stop_request = StopRequest()
+    previous = stop_request.listen()
+    watchdog = start_watchdog(config, run_dir)
+    try:
+        return EXIT_CODES[run_worker(config, run_dir, verb, checkpoint, stop_request)]
+    except Refused as error:
+        print(error, file=sys.stderr, flush=True)
+        remove_unstarted(run_dir, verb)
+        if verb == "resume":
+            from ..runs.summary import mark_refused
+
+            mark_refused(run_dir, str(error))
+        return REFUSED
+    except CannotStart:
+        remove_unstarted(run_dir, verb)
+        raise
+    except Exception as error:
+        _report_failure(error, run_dir, verb)
+        return 1
+    finally:
+        if watchdog is not None:
+            watchdog.stop()
+        close_log()
+        _destroy_process_group()
+        restore_handlers(previous)
+
+
+def _report_failure(error: Exception, run_dir: Path, verb: str) -> None:
+    from ..runs.summary import last_good_checkpoint, mark_failed
+
+    message = str(error) if isinstance(error, Explained) else f"{type(error).__name__}: {error}"
+    if verb != "eval":
+        # first: the terminal may be a file on the disk that is full
+        mark_failed(run_dir, message, rank=0)
+    if not isinstance(error, Explained):
+        traceback.print_exc()
+    print(message if verb == "eval" else f"{message}\n{last_good_checkpoint(run_dir)}", file=sys.stderr)
+
+
+def start_watchdog(config: Config, run_dir: Path) -> Watchdog | None:
+    """The running watchdog of this process; None where trainer.hang_timeout is null."""
+    if config.trainer.hang_timeout is None:
+        return None
+    heartbeat.at(START, 0)
+    watchdog = Watchdog(config, run_dir, config.trainer.hang_timeout)
+    watchdog.start()
+    return watchdog
+
+
+def run_worker(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest) -> str:
+    """Run a worker in this process, its agent and signals aside. Returns the status for summary.json."""
+    heartbeat.begin_run()
+    cpu_contention.start_measurement()
+    make_importable(config)
+    hold(run_dir)
+    with storage_errors(run_dir):
+        open_log(run_dir, worker_number(), config.topology.workers)
+        with threads.hold_threads(config, worker_number() % config.topology.devices_per_node):
+            return _dispatch(config, run_dir, verb, checkpoint, stop_request)
+
+
+def _dispatch(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest) -> str:
+    if config.doctor is not None:
+        from ..diagnostics.doctor.run import examine
+
+        return examine(config, run_dir, stop_request)
+    silence_libraries()
+    keep_freed_memory()
+    if config.pipeline is not None:
+        from ..hopping.worker import work
+
+        work(config, run_dir, worker_number(), stop_request)
+        return "done"
+    from ..engine.train import cut_loggers, evaluate_only, prepare, train
+
+    state = prepare(config, run_dir, verb, checkpoint, stop_request)
+    try:
+        if verb == "resume":
+            cut_loggers(state)
+        status = evaluate_only(state) if verb == "eval" else train(state)
+        state.contract.disconnect()
+        return status
+    except Exception as error:
+        with suppress(OSError):  # of a full disk, as the error itself may be
+            state.call("on_exception")
+            state.hooks("on_exception", error)
+        raise
+
+
+def silence_libraries() -> None:
+    """Mute Lightning's notes on each rank's registration and its advertisement of a cloud logger; its warnings stay."""
+    import logging
+
+    import lightning  # noqa: F401  # its import sets the levels
+
+    for name in ("lightning", "lightning.fabric", "lightning.pytorch"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def worker_number() -> int:
+    """This process's number among the run's workers. An elastic one has no rank, since it is in no process group."""
+    return int(os.environ.get("RANK") or os.environ.get("LEYDEN_WORKER") or 0)
+
+
+def main() -> None:
+    """A worker under the agent: leyden.trainer.entrypoints.worker RUN_DIR VERB [CHECKPOINT]."""
+    run_dir, verb, checkpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    end_with_agent()
+    stop_request = StopRequest()
+    stop_request.listen()
+
+    def work() -> None:
+        config = load(run_dir)
+        bind(config.topology, worker_number() % config.topology.devices_per_node)
+        run_worker(config, run_dir, verb, Path(checkpoint) if checkpoint else None, stop_request)
+        _leave_process_group()
+
+    run_as_child(_role_name(), work)
+
+
+def _role_name() -> str:
+    """The agent's name for this process's files; each incarnation of an elastic worker has its own."""
+    incarnation = os.environ.get("LEYDEN_INCARNATION")
+    return str(worker_number()) if incarnation is None else f"{worker_number()}-{incarnation}"
+
+
+def _leave_process_group() -> None:
+    # a worker that exits without destroying its group is aborted by gloo in about one run of four
+    import torch.distributed as dist
+
+    close_log()
+    if dist.is_initialized():
+        dist.barrier()
+    _destroy_process_group()
+
+
+def _destroy_process_group() -> None:
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Log forwarding: entries that a model logs on its workers, written by one set of loggers in the coordinator."""
+
+from argparse import Namespace
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from lightning.fabric.loggers import Logger
+from PIL.Image import Image
+from PIL.Image import open as open_image
+
+from ..config.schema import Config
+from ..engine.build import make_loggers
+from .messages import LogEntry, LoggedHistogram, LoggedImage, LoggedMetrics, LoggedResult
+
+
+class LogForwarder(Logger):
+    """Logger that collects the entries of a sub-epoch for the coordinator.
+
+    TensorBoard and CSV files take one writer at a time, and a model has as many workers as partitions.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entries: list[LogEntry] = []
+
+    @property
+    def name(self) -> str:
+        return "log_forwarder"
+
+    @property
+    def version(self) -> int:
+        return 0
+
+    def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
+        """They are in config.yaml."""
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        self.entries.append(LoggedMetrics({name: float(value) for name, value in metrics.items()}, step))
+
+    def log_histogram(self, name: str, counts: Mapping[int, int], step: int) -> None:
+        self.entries.append(LoggedHistogram(name, dict(sorted(counts.items())), step))
+
+    def log_image(self, name: str, image: Image, step: int) -> None:
+        file = BytesIO()
+        image.save(file, "PNG")
+        self.entries.append(LoggedImage(name, b64encode(file.getvalue()).decode(), step))
+
+    def log_final(self, name: str, parameters: dict[str, Any], varied: list[str], metrics: list[str]) -> None:
+        self.entries.append(LoggedResult(name, parameters, varied, metrics))
+
+    def drain(self) -> list[LogEntry]:
+        """Entries since the last call."""
+        entries, self.entries = self.entries, []
+        return entries
+
+
+class TrialLoggers:
+    """Loggers of one trial, which write the entries of its sub-epochs."""
+
+    def __init__(self, config: Config, run_dir: Path):
+        self._loggers = make_loggers(config, run_dir)
+
+    def cut_after(self, step: int) -> None:
+        """Remove entries after the step that a resumed trial continues from: they will be logged again."""
+        self._call("cut_after", step)
+
+    def write(self, entries: Iterable[LogEntry]) -> None:
+        for entry in entries:
+            match entry:
+                case LoggedMetrics(metrics, step):
+                    self._call("log_metrics", metrics, step)
+                case LoggedHistogram(name, counts, step):
+                    self._call("log_histogram", name, counts, step)
+                case LoggedImage(name, png, step):
+                    self._call("log_image", name, open_image(BytesIO(b64decode(png)), formats=["PNG"]), step)
+                case LoggedResult(name, parameters, varied, metrics):
+                    self._call("log_final", name, parameters, varied, metrics)
+
+    def _call(self, method: str, *arguments: Any) -> None:
+        for logger in self._loggers:
+            if hasattr(logger, method):
+                getattr(logger, method)(*arguments)
+
+    def close(self) -> None:
+        for logger in self._loggers:
+            logger.finalize("success")

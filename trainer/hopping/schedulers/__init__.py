@@ -1,0 +1,1 @@
+"""Schedulers: which model trains next on which worker."""

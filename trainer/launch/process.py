@@ -1,0 +1,119 @@
+"""A child process of the agent."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from ..base.heartbeat import START, HeartbeatReading
+from .error_files import STACK_SIGNAL, ErrorFiles, ErrorRecord
+from .roles import Role
+
+
+@dataclass(frozen=True)
+class ProcessExit:
+    """Exit of a child process."""
+
+    role: Role
+    code: int
+    """As `subprocess` has it: -9 after SIGKILL."""
+    time: float
+    """When the agent noticed, in seconds since the epoch."""
+    killed_by_agent: bool
+    error: ErrorRecord | None
+
+    def shifted(self, seconds: float) -> "ProcessExit":
+        """The same exit by a clock that is this many seconds ahead."""
+        error = None if self.error is None else replace(self.error, time=self.error.time + seconds)
+        return replace(self, time=self.time + seconds, error=error)
+
+
+class Process:
+    """A worker or server.
+
+    Args:
+        arguments: RUN_DIR, VERB, CHECKPOINT or "".
+        environment: the whole of it.
+    """
+
+    def __init__(self, role: Role, arguments: Sequence[str], environment: Mapping[str, str], error_files: ErrorFiles):
+        self.role = role
+        self.exit: ProcessExit | None = None
+        self._error_files = error_files
+        self._signals_forwarded = 0
+        self._killed = False
+        self._failure: ErrorRecord | None = None
+        self._child = subprocess.Popen(
+            [sys.executable, "-P", "-m", f"leyden.trainer.entrypoints.{role.kind}", *arguments],
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            # Ctrl-C reaches a terminal's whole process group: only the agent is to get it, and to forward it once
+            start_new_session=True,
+        )
+
+    def poll(self) -> ProcessExit | None:
+        """Its exit, once it has ended."""
+        code = self._child.poll() if self.exit is None else None
+        if code is not None:
+            error = self._failure or self._error_files.read_error(self.role.name)
+            self.exit = ProcessExit(self.role, code, time.time(), self._killed, error)
+        return self.exit
+
+    def forward_signals(self, received: Sequence[signal.Signals]) -> None:
+        """Send the signals that it has not got yet, once it is ready for them."""
+        # before its handlers are installed a signal would kill it, and nothing would be saved
+        if self.exit is None and self._signals_forwarded < len(received) and self._error_files.is_ready(self.role.name):
+            for number in received[self._signals_forwarded :]:
+                self._child.send_signal(number)
+            self._signals_forwarded = len(received)
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self.poll() is None:
+            self._killed = True
+            self._kill_process_group()
+
+    def kill_as_failed(self, reason: str) -> None:
+        """End it at once, as a process that has failed."""
+        if self.poll() is None:
+            self._failure = ErrorRecord(time.time(), reason, False, "")
+            self._kill_process_group()
+
+    def _kill_process_group(self) -> None:
+        # with its children: a data loader's process that is stuck in a file system would not notice its parent's death
+        with suppress(ProcessLookupError):
+            os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.kill()
+
+    def request_stacks(self) -> None:
+        """Have it write down the stacks of its threads, if it is ready."""
+        if self.exit is None and self._error_files.is_ready(self.role.name):
+            self._child.send_signal(STACK_SIGNAL)
+
+    def heartbeat(self) -> HeartbeatReading:
+        """Its last heartbeat."""
+        return self._error_files.read_heartbeat(self.role.name) or HeartbeatReading(0, 0, START)
+
+    def stacks(self) -> str:
+        """Its answer to `request_stacks`; "" where there is none."""
+        return self._error_files.read_stacks(self.role.name)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    def wait(self) -> ProcessExit:
+        """Its exit, which must be near."""
+        self._child.wait()
+        process_exit = self.poll()
+        assert process_exit is not None
+        return process_exit
+
+
+def inherited(without: Sequence[str]) -> dict[str, str]:
+    """This process's environment without some names."""
+    return {name: value for name, value in os.environ.items() if name not in without}

@@ -1,0 +1,81 @@
+"""Rendezvous of a job's agents: node 0 listens and writes its address into the run's folder, the others read it."""
+
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ...base.atomic_file import write_atomically
+from ...base.errors import refuse
+from ...config.schema import Config
+from ...hardware.discovery.addresses import address_of_interface, address_towards
+from ...runs.slurm import run_command
+from ..rendezvous import Rendezvous, RendezvousError
+from ..signals import ReceivedSignals
+from ..worker_group import POLL_S
+from .batch_script import folder
+
+JOIN_TIMEOUT_S = 300.0
+"""Time that the nodes of a job, which Slurm starts at once, have to join."""
+
+
+def own_address(config: Config) -> str:
+    """This node's address for the other nodes of its job: on the fabric, else on Slurm's own network.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    interface = config.topology.fabric.interface
+    if interface is None:
+        return address_towards(_address_of_another_node())
+    address = address_of_interface(interface)
+    if address is None:
+        text = f"{socket.gethostname()} has no IPv4 address on this network interface"
+        raise refuse("topology.fabric.interface", text, interface, "topology.fabric.interface=null")
+    return address
+
+
+def _address_of_another_node() -> str:
+    """The address by which Slurm reaches it: only Slurm need know a node's name."""
+    nodes = run_command("scontrol", "show", "hostnames", os.environ["SLURM_JOB_NODELIST"]).stdout.split()
+    other = next(node for node in nodes if node != os.environ["SLURMD_NODENAME"])
+    found = re.search(r"\bNodeAddr=(\S+)", run_command("scontrol", "show", "node", other).stdout)
+    return found[1] if found else other
+
+
+@contextmanager
+def published(run_dir: Path, listening: socket.socket) -> Iterator[None]:
+    """Publish node 0's address to the other nodes, as long as the context is open."""
+    host, port = listening.getsockname()[:2]
+    write_atomically(_path(run_dir), f"{host} {port}\n")
+    try:
+        yield
+    finally:
+        _path(run_dir).unlink(missing_ok=True)
+
+
+def wait_for_leader(run_dir: Path, signals: ReceivedSignals, timeout_s: float = JOIN_TIMEOUT_S) -> Rendezvous:
+    """Node 0's address, as soon as it is published.
+
+    Raises:
+        RendezvousError: it is not within the time, or a signal came first.
+    """
+    end = time.monotonic() + timeout_s
+    # a listing, not exists(): a network file system caches that a file is missing
+    while _path(run_dir).name not in os.listdir(folder(run_dir)):
+        if signals.received:
+            raise RendezvousError("stopped before all nodes had joined", signals.exit_code)
+        if time.monotonic() > end:
+            raise RendezvousError(f"node 0 has not written {_path(run_dir)} within {timeout_s:g} s")
+        time.sleep(POLL_S)
+    host, port = _path(run_dir).read_text().split()
+    return Rendezvous(host, int(port), timeout_s, replaceable=False)
+
+
+def _path(run_dir: Path) -> Path:
+    """The address file of this start of this job: one that another start has left is never read."""
+    start = os.environ.get("SLURM_RESTART_COUNT", "0")
+    return folder(run_dir) / f"node0-{os.environ['SLURM_JOB_ID']}-{start}"

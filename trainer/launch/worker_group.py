@@ -1,0 +1,185 @@
+"""One start of a run's processes on this node, monitored until all have ended."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..base.handshake import SECRET, new_secret
+from ..config.schema import Config
+from .child import AGENT
+from .error_files import ERROR_FILES, ErrorFiles
+from .hangs.detector import HangDetector
+from .peers import Peers
+from .process import Process, ProcessExit, inherited
+from .roles import TORCHRUN, LocalNode, Role, environment_of, is_alone, local_servers, local_workers
+from .signals import ReceivedSignals
+from .store import Store
+
+POLL_S = 0.05
+_SERVER_GRACE_S = 10
+"""Time for servers to leave after the last worker. Killed then, they lose nothing: it is the workers that save."""
+
+
+@dataclass(frozen=True)
+class JobSpec:
+    """What the processes of a worker group are to do."""
+
+    config: Config
+    run_dir: Path
+    verb: str
+    checkpoint: Path | None
+    group: "type[WorkerGroup] | None" = None
+    """None: the job is only submitted, the agents in it know."""
+    secret: bytes = field(default_factory=new_secret, repr=False)
+    """By which its processes recognize each other."""
+
+    @property
+    def worker_group(self) -> "type[WorkerGroup]":
+        assert self.group is not None
+        return self.group
+
+    @property
+    def arguments(self) -> list[str]:
+        return [str(self.run_dir), self.verb, str(self.checkpoint or "")]
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Result of a worker group, on one node or on all."""
+
+    failed: bool
+    exits: Sequence[ProcessExit]
+    lost_node: str | None = None
+    """For the user: the node whose agent was lost."""
+
+
+class WorkerGroup:
+    """Workers in lockstep: all end with the first that fails.
+
+    Attributes:
+        grace_s: time for the others to end by themselves after a failure, before they are killed. They save nothing:
+            sockets of a dead process are closed at once, and what follows is to record an error.
+
+    Args:
+        restart_count: worker groups of the run before this one.
+        store: of the processes of all nodes.
+        signals: forwarded to workers as they arrive.
+    """
+
+    grace_s = 4.0
+
+    def __init__(
+        self, job: JobSpec, restart_count: int, node: LocalNode, store: Store, peers: Peers, signals: ReceivedSignals
+    ):
+        self.job = job
+        self.restart_count = restart_count
+        self.node = node
+        self.store = store
+        self.peers = peers
+        self.signals = signals
+        self.error_files = ErrorFiles()
+        self.workers: list[Process] = []
+        self.servers: list[Process] = []
+        self.hang_detector = HangDetector(job.config, job.run_dir, peers)
+        self._ending = False
+
+    def run(self) -> RunResult:
+        """Start the processes and monitor them. None of them is left on this node afterwards."""
+        try:
+            self.start()
+            self._monitor(lambda: self.failed() or not self.active())
+            if not self.failed():
+                self.peers.report_workers_finished()
+                self._monitor(lambda: self.failed() or self.peers.workers_finished())
+            failed = self.failed()
+            self._ending = True
+            if failed:
+                self.peers.report_failing()
+                self._monitor(lambda: not self.workers_running(), self.grace_s)
+            else:
+                self._monitor(lambda: all(server.exit for server in self.servers), _SERVER_GRACE_S)
+        finally:
+            exits = self._shut_down()
+        return RunResult(failed, exits)
+
+    def start(self) -> None:
+        for role in local_servers(self.job.config, self.node):
+            self.servers.append(self.start_process(role))
+        for role in local_workers(self.job.config, self.node):
+            self.workers.append(self.start_process(role))
+        # last: it imports torch, while the processes do the same
+        if not is_alone(self.job.config):
+            self.store.open()
+
+    def failed(self) -> bool:
+        """Whether the worker group has failed, on any node."""
+        return self.failed_locally() or self.peers.failing()
+
+    def failed_locally(self) -> bool:
+        """Whether it has failed on this node. A server that dies after all workers have finished is no failure."""
+        finished = self.peers.workers_finished() and all(
+            worker.exit is not None and not worker.exit.code for worker in self.workers
+        )
+        return not finished and any(process_exit.code for process_exit in self.exits())
+
+    def workers_running(self) -> bool:
+        return any(worker.exit is None for worker in self.workers)
+
+    def active(self) -> bool:
+        """Whether a worker runs, or will be started again."""
+        return self.workers_running()
+
+    def start_process(self, role: Role) -> Process:
+        defaults = environment_of(role, self.job.config, self.node)
+        environment = {**defaults, **inherited(without=TORCHRUN), **self._rendezvous(role)}
+        return Process(role, self.job.arguments, environment, self.error_files)
+
+    def _rendezvous(self, role: Role) -> dict[str, str]:
+        """Environment variables by which a process finds its agent and the store."""
+        variables = {AGENT: str(os.getpid()), ERROR_FILES: str(self.error_files.folder)}
+        if is_alone(self.job.config):
+            return variables
+        store = {"MASTER_ADDR": self.store.host, "MASTER_PORT": str(self.store.port)}
+        variables |= {**store, SECRET: self.job.secret.hex()}
+        if role.incarnation is not None:
+            return variables
+        run_id = f"{self.job.run_dir.name}-{self.store.port}-{self.restart_count}"
+        torchrun = {"RUN_ID": run_id, "USE_AGENT_STORE": "True", "RESTART_COUNT": str(self.restart_count)}
+        return {**variables, **{f"TORCHELASTIC_{name}": value for name, value in torchrun.items()}}
+
+    def _monitor(self, until: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """Poll the processes until a condition holds, or the time is up."""
+        end = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            self.poll()
+            if until() or (end is not None and time.monotonic() > end):
+                return
+            time.sleep(POLL_S)
+
+    def poll(self) -> None:
+        """Collect exits, forward signals, detect hangs."""
+        self.peers.poll()
+        for process in (*self.workers, *self.servers):
+            process.poll()
+        if self.signals.force_kill:
+            for process in (*self.workers, *self.servers):
+                process.kill()
+        for worker in self.workers:
+            worker.forward_signals(self.signals.received)
+        if not self._ending:
+            self.hang_detector.poll([*self.workers, *self.servers])
+
+    def exits(self) -> list[ProcessExit]:
+        return [process.exit for process in (*self.workers, *self.servers) if process.exit is not None]
+
+    def _shut_down(self) -> list[ProcessExit]:
+        for process in (*self.workers, *self.servers):
+            process.kill()
+        for process in (*self.workers, *self.servers):
+            process.wait()
+        self.hang_detector.save_stacks([*self.workers, *self.servers])
+        self.store.close()
+        self.error_files.remove()
+        return self.exits()

@@ -1,1 +1,0 @@
-"""Many models at once: the data stays on the workers, the models move."""

@@ -1,0 +1,96 @@
+"""The secret of a run on several nodes: a file in its folder, which only its owner can read.
+
+On one node there is no such file: the agent draws a secret at each start and gives it to its own processes.
+"""
+
+import os
+import secrets
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from ..base.errors import ConfigError, refuse
+from ..base.handshake import SECRET_BYTES, new_secret
+from ..base.paths import shown
+
+FILE = "secret"
+_VISIBLE_S = 5.0
+"""Time for a network file system to show what another node has written."""
+
+
+def shared_secret(run_dir: Path) -> bytes:
+    """The secret of a run; created by the first of its nodes that asks.
+
+    Raises:
+        ConfigError: the file cannot be written or read, is damaged, or others may read it.
+    """
+    path = run_dir / FILE
+    try:
+        if not os.path.lexists(path):
+            _create(path)
+        return _read(path)
+    except OSError as error:
+        raise _refused(path, f"the run's secret cannot be kept here: {error.strerror or error}") from None
+
+
+def _create(path: Path) -> None:
+    """Write a new secret, unless there is one by now."""
+    # complete before it has its name: another node may read it at once
+    temporary = path.with_name(f".{FILE}-{secrets.token_hex(8)}")
+    _write(temporary)
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    except OSError:  # a file system without hard links
+        with suppress(FileExistsError):
+            _write(path)
+    finally:
+        temporary.unlink()
+
+
+def _write(path: Path) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with open(descriptor, "w") as file:
+        file.write(new_secret().hex() + "\n")
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _read(path: Path) -> bytes:
+    end = time.monotonic() + _VISIBLE_S
+    while True:
+        secret = _content(path)
+        if secret is not None:
+            return secret
+        if time.monotonic() > end:
+            raise _refused(path, "the run's secret is damaged")
+        time.sleep(0.05)
+
+
+def _content(path: Path) -> bytes | None:
+    """The secret in the file; None where it is incomplete or not visible yet."""
+    try:
+        # O_NONBLOCK: a FIFO in its place must not hold the command
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None
+    with open(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise _refused(path, "the run's secret is no regular file")
+        if mode & 0o077:
+            raise _refused(path, f"others may read the run's secret (mode {mode & 0o777:04o})")
+        text = file.read(2 * SECRET_BYTES + 2)
+    if len(text) != 2 * SECRET_BYTES + 1:
+        return None
+    try:
+        return bytes.fromhex(text.decode().strip())
+    except ValueError:
+        return None
+
+
+def _refused(path: Path, text: str) -> ConfigError:
+    remedy = "remove the file, and start all nodes again; a run on several nodes needs a folder with file modes"
+    return refuse("RUN", text, shown(path), remedy)

@@ -1,0 +1,168 @@
+"""Slurm's commands: states of jobs, queried for all jobs at once, and cancelling. No torch."""
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from ..base.untrusted_file import read_json
+from .folder import pipeline_of
+
+SUBMITTED = "slurm.json"
+STOP_REQUESTED = "stop_requested"
+"""File in a run's folder that keeps its job from being requeued."""
+_TIMEOUT_S = 30
+_PENDING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+_RUNNING = {"RUNNING", "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING", "SUSPENDED", "STOPPED", "RESIZING"}
+_CLUSTER = ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS")
+"""Variables about the connection to Slurm, not about the current job."""
+
+
+def environment_outside_jobs(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without the variables of the current job, which sbatch would pass on to a new one."""
+    return {name: value for name, value in environment.items() if name in _CLUSTER or not name.startswith("SLURM_")}
+
+
+def run_command(*command: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Run one of Slurm's commands and capture its output.
+
+    Raises:
+        FileNotFoundError: this machine does not have the command.
+        subprocess.TimeoutExpired: no answer within timeout_s.
+    """
+    environment = environment_outside_jobs(os.environ)
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment)
+
+
+@dataclass(frozen=True)
+class SlurmJob:
+    """State of a job, by squeue or sacct."""
+
+    id: str
+    state: str
+    reason: str
+
+    @property
+    def is_pending(self) -> bool:
+        return self.state in _PENDING
+
+    @property
+    def is_running(self) -> bool:
+        return self.state in _RUNNING
+
+    @property
+    def active(self) -> bool:
+        """Whether the job is in Slurm's queue."""
+        return self.is_pending or self.is_running
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A run submitted to Slurm."""
+
+    run_dir: Path
+    job_id: str
+    """Id of the job; 123_4 for a task of an array."""
+    at: float
+    """Seconds since the epoch."""
+
+
+def submission_of(run_dir: Path) -> Submission | None:
+    """The newest submission of a run, or of the pipeline that trains it; None without one."""
+    found = [_submission(folder) for folder in (run_dir, pipeline_of(run_dir)) if folder is not None]
+    return max((one for one in found if one is not None), key=lambda one: one.at, default=None)
+
+
+def _submission(run_dir: Path) -> Submission | None:
+    try:
+        printed = read_json(run_dir / SUBMITTED)
+        at = datetime.fromisoformat(printed["submitted_at"]).timestamp() if "submitted_at" in printed else 0.0
+        job_id = str(printed["job_id"])
+        return Submission(run_dir, job_id, at) if re.fullmatch(r"\d+(_\d+)?", job_id, re.ASCII) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def jobs_by_id(ids: Iterable[str]) -> dict[str, SlurmJob]:
+    """States of the jobs that Slurm still knows: one call of squeue, and one of sacct for the rest."""
+    wanted = sorted(set(ids))
+    found = _queried(["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r"], wanted)
+    rest = [job for job in wanted if job not in found]
+    accounted = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State,Reason"]
+    return {**found, **_queried(accounted, rest)}
+
+
+def _queried(command: Sequence[str], ids: Sequence[str]) -> dict[str, SlurmJob]:
+    """States by one command; empty if Slurm is missing, does not answer, or knows no job (an error of squeue)."""
+    if not ids:
+        return {}
+    try:
+        printed = run_command(*command, f"--jobs={','.join(ids)}", timeout_s=_TIMEOUT_S).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    lines = [line.split("|") for line in printed.splitlines()]
+    # "CANCELLED by 1000"
+    jobs = [
+        SlurmJob(line[0].strip(), line[1].split()[0], line[2]) for line in lines if len(line) >= 3 and line[1].strip()
+    ]
+    return {job.id: job for job in jobs if job.id in ids}
+
+
+def script_of(job_id: str) -> Path | None:
+    """The batch script of a job in the queue; None where Slurm does not say."""
+    try:
+        shown = run_command("scontrol", "--oneliner", "show", "job", job_id, timeout_s=_TIMEOUT_S).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r" Command=(/.*?) WorkDir=", shown)
+    return Path(found[1]) if found else None
+
+
+def cancel(job: SlurmJob) -> str | None:
+    """End a job: a pending one at once, a running one by SIGTERM to its steps. Returns the error, if any."""
+    signal = ["--signal=TERM"] if job.is_running else []
+    try:
+        done = run_command("scancel", *signal, job.id, timeout_s=_TIMEOUT_S)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return done.stderr.strip() or f"exit code {done.returncode}" if done.returncode else None
+
+
+def own_job_id() -> str:
+    """The id of this process's job, unambiguous for Slurm's commands.
+
+    Jobs of an array also have plain numbers, but one of these is the whole array's, and a command with it reaches all.
+    """
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"]
+
+
+def state_of(job_id: str) -> str | None:
+    """Slurm's state of a queued job, such as PENDING, RUNNING, COMPLETING; None if it is not in the queue."""
+    return _queued(job_id, "%T")
+
+
+def reason_of(job_id: str) -> str | None:
+    """Slurm's reason why a job is pending, such as Priority or Resources; None if it is not in the queue."""
+    return _queued(job_id, "%r")
+
+
+def _queued(job_id: str, wanted: str) -> str | None:
+    try:
+        done = run_command("squeue", "--noheader", "--jobs", job_id, "--format", wanted)
+    except FileNotFoundError:
+        return None
+    return done.stdout.split()[0] if done.returncode == 0 and done.stdout.strip() else None
+
+
+def is_being_preempted(job_id: str) -> bool:
+    """Whether Slurm is preempting a running job."""
+    return bool(re.search(r"\bPreemptTime=\d", run_command("scontrol", "--oneliner", "show", "job", job_id).stdout))
+
+
+def dequeue(job_id: str) -> None:
+    """Remove a job from the queue."""
+    run_command("scancel", job_id)

@@ -1,0 +1,34 @@
+"""YAML files of a run folder, which anybody may have written: read with limits, and named where they are damaged."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ..base import limited_yaml
+from ..base.untrusted_file import DamagedFile, read_text
+
+
+def read_yaml(path: Path) -> Any:
+    """The plain values of a YAML file.
+
+    Raises:
+        DamagedFile: it is not YAML, or beyond the limits of `base.limited_yaml`.
+        OSError: it cannot be read.
+    """
+    text = read_text(path)
+    try:
+        return limited_yaml.load(text)
+    except yaml.MarkedYAMLError as error:
+        where = f" at line {error.problem_mark.line + 1}" if error.problem_mark is not None else ""
+        raise DamagedFile(path, f"it is not YAML: {error.problem}{where}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise DamagedFile(path, f"it is not YAML: {str(error).splitlines()[0]}") from None
+
+
+def looks_harmless(path: Path) -> bool:
+    """Whether a frozen config's text rules out excesses, without parsing it: a table of runs looks at thousands."""
+    text = read_text(path)
+    deepest = limited_yaml.MAX_DEPTH
+    brackets = text.count("[") + text.count("{")
+    return brackets <= deepest and "&" not in text and " " * 2 * deepest not in text and len(text) < 1 << 18

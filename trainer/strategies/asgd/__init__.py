@@ -1,0 +1,3 @@
+"""strategy=asgd."""
+
+from .strategy import ASGD as ASGD

@@ -1,0 +1,3 @@
+"""strategy=butterfly."""
+
+from .strategy import Butterfly as Butterfly

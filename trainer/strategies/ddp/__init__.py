@@ -1,0 +1,3 @@
+"""strategy=ddp."""
+
+from .strategy import DDP as DDP

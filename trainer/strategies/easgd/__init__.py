@@ -1,0 +1,3 @@
+"""strategy=easgd."""
+
+from .strategy import EASGD as EASGD

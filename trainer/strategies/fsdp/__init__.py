@@ -1,0 +1,3 @@
+"""strategy=fsdp."""
+
+from .strategy import FSDP as FSDP

@@ -1,0 +1,3 @@
+"""strategy=hybrid."""
+
+from .strategy import Hybrid as Hybrid

@@ -1,0 +1,3 @@
+"""strategy=local_sgd."""
+
+from .strategy import LocalSGD as LocalSGD

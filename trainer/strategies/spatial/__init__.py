@@ -1,0 +1,3 @@
+"""strategy=spatial."""
+
+from .strategy import Spatial as Spatial
