@@ -94,15 +94,13 @@ def each_yaml_is_parsed_once() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def variables_of_gloo_are_put_back() -> Iterator[None]:
-    """`start` in this process sets them for a run of one host; a later test's agents are on several."""
-    names = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
-    before = {name: os.environ.get(name) for name in names}
+def environment_is_put_back() -> Iterator[None]:
+    """Runs in this process set variables, of Gloo and of the process group; processes of later tests would inherit them."""
+    before = dict(os.environ)
     yield
-    for name, value in before.items():
-        os.environ.pop(name, None)
-        if value is not None:
-            os.environ[name] = value
+    for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
+        del os.environ[name]
+    os.environ.update(before)
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def identical(one: Any, other: Any) -> bool:
 
 
 def _clock(name: Any) -> bool:
-    return isinstance(name, str) and (name.startswith(("time/", "comm/")) or name == "samples_per_second")
+    return isinstance(name, str) and (name.startswith(("time/", "comm/", "workers/")) or name == "samples_per_second")
 
 
 def learned(run_dir: Path) -> list[dict[str, str]]:

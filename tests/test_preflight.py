@@ -158,9 +158,19 @@ def test_a_folder_of_the_same_name_on_another_disk_is_found_out(freeze: Freeze, 
     run_dir = freeze("run", *NODES, "topology.fabric.kind=infiniband", "topology.fabric.allow_tcp=true")
     first = Agent(run_dir, "127.0.0.1:0")
     agents.append(first)
-    own_disk = 'c=$(cat "$0/config.yaml"); mount -t tmpfs none "$0"; echo "$c" > "$0/config.yaml"; exec "$@"'
-    agents.append(Agent(run_dir, first.rendezvous(), prefix=["unshare", "-m", "sh", "-c", own_disk, str(run_dir)]))
-    second = agents[1]
+    rendezvous = first.rendezvous()
+
+    def on_own_disk(*files: str) -> Agent:
+        kept = f'd=$(mktemp -d); cp -p {" ".join(f"$0/{file}" for file in files)} "$d"'
+        own_disk = f'{kept}; mount -t tmpfs none "$0"; cp -p "$d"/* "$0"; exec "$@"'
+        agents.append(Agent(run_dir, rendezvous, prefix=["unshare", "-m", "sh", "-c", own_disk, str(run_dir)]))
+        return agents[-1]
+
+    # without the run's secret it is a stranger; the first node goes on waiting
+    stranger = on_own_disk("config.yaml")
+    assert stranger.code() == 3, stranger.output
+    assert "is it the same run, in the same folder?" in stranger.output
+    second = on_own_disk("config.yaml", "secret")
     assert (first.code(), second.code()) == (3, 3), first.output + second.output
     for agent in (first, second):
         assert "node 1 (" in agent.output

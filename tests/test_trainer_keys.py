@@ -403,7 +403,7 @@ MISTAKES = {
     "trainer.max_time=12": ["trainer.max_time = 12", "must be text"],
     "trainer.max_time={fortnights:1}": ["trainer.max_time", "weeks, days, hours, minutes, seconds"],
     "trainer.max_time=00:01:00:00 strategy=asgd strategy.execution.elastic=true topology.devices_per_node=2": [
-        "trainer.max_time = 00:01:00:00", "cannot know for how long", "strategy.execution.elastic=false"
+        "trainer.max_time = 00:01:00:00", "does not know how long", "strategy.execution.elastic=false"
     ],
     "trainer.detect_anomaly=3": ["trainer.detect_anomaly", "true or false"],
     "trainer.profiler=simple": ["trainer.profiler = simple", "step_time in summary.json", "try: leave it out"],
