@@ -43,7 +43,7 @@ def test_alpha_dropout_drops_to_selus_limit_and_keeps_mean_and_variance(whole_ch
     sample_keys = SampleKeys()
     sample_keys.set(keys(64))
     kind = nn.FeatureAlphaDropout if whole_channels else nn.AlphaDropout
-    layer = keyed(nn.Sequential(kind(0.25)), sample_keys, compiled=False)[0]
+    layer = keyed(nn.Sequential(kind(0.25)), sample_keys)[0]
     assert isinstance(layer, KeyedAlphaDropout)
     x = torch.randn(64, 32, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     dropped = layer(x)
@@ -65,7 +65,7 @@ def test_drop_path_of_timm_is_known_by_its_name() -> None:
     sample_keys = SampleKeys()
     sample_keys.set(keys(400))
     net = nn.Sequential(DropPath(0.25), DropPath(0.25, scale_by_keep=False), DropPath(0.0))
-    keyed(net, sample_keys, compiled=False)
+    keyed(net, sample_keys)
     assert all(isinstance(layer, KeyedDropPath) for layer in net)
     x = torch.ones(400, 3, 2)
     scaled, plain = net[0](x), net[1](x)
@@ -86,7 +86,7 @@ def test_drop_path_of_timm_is_known_by_its_name() -> None:
 def test_a_layer_in_two_places_stays_one_layer() -> None:
     shared = nn.Dropout(0.5)
     net = nn.ModuleDict({"a": nn.Sequential(shared), "b": nn.Sequential(shared)})
-    keyed(net, SampleKeys(), compiled=False)
+    keyed(net, SampleKeys())
     assert net.get_submodule("a.0") is net.get_submodule("b.0") is not shared
 
 
@@ -113,7 +113,7 @@ def test_attention_with_explicit_weights_is_the_original(shape: Any, batch_first
     made.load_state_dict(original.state_dict())
     sample_keys = SampleKeys()
     sample_keys.set(keys(6))
-    assert isinstance(keyed(nn.Sequential(made), sample_keys, compiled=False)[0], KeyedAttention)
+    assert isinstance(keyed(nn.Sequential(made), sample_keys)[0], KeyedAttention)
     sizes = [8, shape.get("kdim", 8), shape.get("vdim", 8)]
     inputs = [torch.randn(*((6, 5) if batch_first else (5, 6)), size, dtype=torch.float64) for size in sizes]
     given = dict(MASKS[masks])
@@ -131,7 +131,7 @@ def test_attention_drops_weights_by_the_sample_and_only_in_training() -> None:
     names = list(attention.state_dict())
     sample_keys = SampleKeys()
     sample_keys.set(keys(6))
-    assert keyed(nn.Sequential(attention), sample_keys, compiled=False)[0] is attention
+    assert keyed(nn.Sequential(attention), sample_keys)[0] is attention
     assert list(attention.state_dict()) == names
     x = torch.randn(6, 5, 8)
     whole, dropped = attention(x, x, x, average_attn_weights=False)
@@ -163,7 +163,7 @@ def test_torchs_encoder_layer_and_timms_fused_attention_drop_by_the_sample() -> 
 
     net = nn.ModuleList([Attention(0.1), Attention(0.0), nn.TransformerEncoderLayer(8, 2, 16, 0.3, batch_first=True)])
     sample_keys = SampleKeys()
-    keyed(net, sample_keys, compiled=False)
+    keyed(net, sample_keys)
     assert (net[0].fused_attn, net[1].fused_attn) == (False, True)
     x = torch.randn(6, 5, 8)
     sample_keys.set(keys(6))
@@ -347,7 +347,7 @@ def test_watching_leaves_no_hook_behind(freeze: Freeze) -> None:
     from leyden.trainer.engine.part_draws import watched
 
     net = Attends(10, (1, 8, 8))
-    keyed(net, SampleKeys(), compiled=False)  # no keys: all draw by themselves
+    keyed(net, SampleKeys())  # no keys: all draw by themselves
     config = load(freeze("run", *TINY))
     state: Any = SimpleNamespace(config=config, task=net, fabric=SimpleNamespace(device=torch.device("cpu")))
     images = torch.randn(2, 1, 8, 8)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.testing import CompileCounterWithBackend
 
 from leyden.trainer.core.keyed_dropout import KeyedDropout, SampleKeys
 from leyden.trainer.core.keyed_modules import keyed
@@ -76,7 +77,7 @@ def test_without_keys_it_is_torchs_own() -> None:
 def test_every_dropout_of_a_task_is_replaced_and_keeps_its_mode() -> None:
     net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.2), nn.Sequential(nn.Dropout2d(0.4), nn.ReLU()))
     net[2].eval()
-    keyed(net, SampleKeys(), compiled=False)
+    keyed(net, SampleKeys())
     inner = net.get_submodule("2.0")
     assert isinstance(net[1], KeyedDropout)
     assert isinstance(inner, KeyedDropout)
@@ -86,3 +87,84 @@ def test_every_dropout_of_a_task_is_replaced_and_keeps_its_mode() -> None:
     assert not inner.training
     x = torch.ones(2, 3, 2, 2)
     assert torch.equal(inner(x), x)
+
+
+def test_the_mask_of_a_unit_is_the_one_that_the_definition_gives() -> None:
+    """Computed by Python's integers: another device, dtype or version of torch must not change a resumed run."""
+    word = 2**32 - 1
+
+    def mixed(bits: int) -> int:
+        bits ^= bits >> 16
+        bits = bits * 0x7FEB352D & word
+        bits ^= bits >> 15
+        bits = bits * 0x846CA68B & word
+        return bits ^ bits >> 16
+
+    def drops(key: int, unit: int, p: float) -> bool:
+        draw = (mixed(unit) ^ key) * 0x7FEB352D & word
+        draw = (draw ^ draw >> 15) * 0x846CA68B & word
+        return (draw ^ 1 << 31) < int(p * 2**32)
+
+    sample_keys = SampleKeys()
+    one = layer(0.3, sample_keys)
+    sample_keys.set(keys(3))
+    first = sample_keys.words(0, 3)
+    assert first is not None
+    for call in range(2):
+        own = [int(key) & word for key in first]
+        if call:
+            own = [mixed(key + 0x9E3779B9 & word) for key in own]
+        expected = [[drops(key, unit, 0.3) for unit in range(100)] for key in own]
+        for dtype in (torch.float32, torch.bfloat16, torch.float64):
+            one.calls = call
+            assert ((one(torch.ones(3, 100, dtype=dtype)) == 0) == torch.tensor(expected)).all()
+
+
+@pytest.mark.parametrize("p", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize("sequence", ["random", "consecutive"])
+def test_masks_are_as_independent_as_coin_tosses(p: float, sequence: str) -> None:
+    """Pearson's chi-square of counts, and correlations of neighbours, as z-scores: 4 is passed by 1 in 16,000."""
+    samples, units = 512, 4096
+    sample_keys = SampleKeys()
+    one, other = layer(p, sample_keys), layer(p, sample_keys, number=8)
+    sample_keys.set(keys(samples) if sequence == "random" else torch.arange(samples))
+    ones = torch.ones(samples, units)
+    masks = [((one(ones) == 0).double() - p) / (p * (1 - p)) ** 0.5 for _ in range(2)]
+    masks.append(((other(ones) == 0).double() - p) / (p * (1 - p)) ** 0.5)
+    mask, again, elsewhere = masks
+
+    def z_of_counts(sums: Tensor, tosses: int) -> float:
+        chi_square = float((sums**2 / tosses).sum())
+        return (chi_square - len(sums)) / (2 * len(sums)) ** 0.5
+
+    def z_of_correlation(a: Tensor, b: Tensor) -> float:
+        return float((a * b).sum() / a.numel() ** 0.5)
+
+    scores = {
+        "all": float(mask.sum() / mask.numel() ** 0.5),
+        "units": z_of_counts(mask.sum(0), samples),
+        "samples": z_of_counts(mask.sum(1), units),
+        "calls": z_of_correlation(mask, again),
+        "layers": z_of_correlation(mask, elsewhere),
+    }
+    for apart in (1, 2, 3, 16, 64, 256):
+        scores[f"units {apart} apart"] = z_of_correlation(mask[:, apart:], mask[:, :-apart])
+        scores[f"samples {apart} apart"] = z_of_correlation(mask[apart:], mask[:-apart])
+    assert {name: z for name, z in scores.items() if abs(z) > 4} == {}
+
+
+def test_a_compiled_layer_is_one_graph_for_all_steps_and_drops_the_same_units() -> None:
+    def block() -> nn.Module:
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.TransformerEncoderLayer(8, 2, 8, 0.2, batch_first=True))
+
+    sample_keys, counter = SampleKeys(), CompileCounterWithBackend("aot_eager")
+    eager = keyed(block(), sample_keys)
+    compiled = torch.compile(keyed(block(), sample_keys), backend=counter)
+    x = torch.randn(6, 3, 8)
+    for step in range(4):
+        sample_keys.set(keys(6) + step)
+        one = compiled(x)
+        sample_keys.set(keys(6) + step)
+        assert torch.allclose(one, eager(x), atol=1e-6)
+    assert counter.frame_count == 1

@@ -15,17 +15,46 @@ from ..base.rng import mix
 
 
 class SampleKeys:
-    """Keys of the samples in the current batch, 63 random bits each."""
+    """Keys of the samples in the current batch, 63 random bits each.
 
-    def __init__(self) -> None:
+    Args:
+        device: where layers draw; None: where the keys are.
+    """
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = device
         self.keys: Tensor | None = None
         """int64, shape (batch,); None if the data has no keys (loaders of a LightningDataModule)."""
-        self.batches = 0
-        """Number of batches so far; a layer called twice for one batch draws anew."""
+        self._words: Tensor | None = None
+        """int32, shape (layers, batch): key of each sample in each layer."""
+        self._layers: list[KeyedDropout] = []
+        self._salts = torch.empty(0, 1, dtype=torch.int64)
+
+    def add(self, layer: "KeyedDropout") -> int:
+        """The row of a layer in the words of each batch."""
+        self._layers.append(layer)
+        salts = [mix(each.layer, 1) for each in self._layers]
+        self._salts = torch.tensor(salts, dtype=torch.int64, device=self._salts.device).view(-1, 1)
+        self.set(self.keys)
+        return len(self._layers) - 1
 
     def set(self, keys: Tensor | None) -> None:
-        self.keys = keys
-        self.batches += 1
+        """Begin a batch: one hash of all layers and samples, and one copy to the device, which the host does not wait for."""
+        self.keys, self._words = keys, None
+        for layer in self._layers:
+            layer.calls = 0
+        if keys is None or not self._layers:
+            return
+        self._salts = self._salts.to(keys.device)
+        words = (hashed(keys + self._salts) >> 32).to(torch.int32)
+        if self.device is not None and words.device != self.device:
+            words = (words.pin_memory() if self.device.type == "cuda" else words).to(self.device, non_blocking=True)
+        self._words = words
+
+    def words(self, row: int, samples: int) -> Tensor | None:
+        """int32, shape (batch,): keys of the samples in one layer; None unless the batch has one for each of so many."""
+        words = self._words
+        return None if words is None or words.shape[1] != samples else words[row]
 
 
 class KeyedDropout(nn.Module):
@@ -48,64 +77,82 @@ class KeyedDropout(nn.Module):
         self.p = p
         self.layer = layer
         self.shared = shared
-        self.sample_keys = sample_keys
         self.region: Sequence[tuple[int, int]] | None = None
         """For a worker that computes only a part of the layer: offset of the part and size of the whole, for each
         dimension after the batch. None: the whole layer."""
-        self._batch = -1
-        self._calls = 0
+        self.calls = 0
+        """Calls in the current batch; each draws anew."""
+        self._hashes: tuple[object, Tensor] | None = None
+        self.draw_by(sample_keys)
+
+    def draw_by(self, sample_keys: SampleKeys) -> None:
+        """Draw by these keys from now on."""
+        self.sample_keys = sample_keys
+        self._row = sample_keys.add(self)
 
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.p == 0.0:
             return input
-        kept = self.kept(input)
-        return self._from_process_rng(input) if kept is None else self._dropped(input, kept)
+        dropped = self.dropped(input)
+        return self._from_process_rng(input) if dropped is None else self._without(input, dropped)
 
-    def kept(self, input: Tensor) -> Tensor | None:
-        """Mask of kept units: bool, shape (batch, ...) with 1 for each dimension that shares a draw.
+    def dropped(self, input: Tensor) -> Tensor | None:
+        """Mask of dropped units: bool, shape (batch, ...) with 1 for each dimension that shares a draw.
 
         None, without drawing, if the current batch has no keys, or the input has not one row for each.
         """
-        keys = self.sample_keys.keys
-        if keys is None or not input.ndim or len(keys) != len(input):
+        words = self.sample_keys.words(self._row, len(input)) if input.ndim else None
+        if words is None:
             return None
-        threshold = min(int(self.p * _WORDS), _WORDS - 1)
         drawn = self._drawn(input)
-        kept = self._draw(keys.to(input.device), drawn) >= threshold
-        return kept.view(*kept.shape, *[1] * (input.ndim - 1 - len(drawn)))
+        draws = self._draw(words.to(input.device), drawn)
+        dropped = draws <= max(int(self.p * 2**32) - 1, 0) - 2**31
+        return dropped.view(*dropped.shape, *[1] * (input.ndim - 1 - len(drawn)))
 
     def _drawn(self, input: Tensor) -> Sequence[int]:
         """Sizes of the dimensions after the batch with draws of their own; later dimensions share one."""
         return input.shape[1 : input.ndim - self.shared]
 
-    def _dropped(self, input: Tensor, kept: Tensor) -> Tensor:
-        return input * kept.to(input.dtype).div_(max(1.0 - self.p, 1e-30))
+    def _without(self, input: Tensor, dropped: Tensor) -> Tensor:
+        if self.p == 1.0:
+            return input * 0.0
+        return (input * (1.0 / (1.0 - self.p))).masked_fill_(dropped, 0.0)
 
     def _from_process_rng(self, input: Tensor) -> Tensor:
         """Dropout of the replaced module, from the process's generator."""
         return F.dropout(input, self.p)
 
-    def _draw(self, keys: Tensor, shape: Sequence[int]) -> Tensor:
-        """Uniform integers from 0 to 2**63 - 1, shape (batch, *shape)."""
-        if self._batch != self.sample_keys.batches:
-            self._batch, self._calls = self.sample_keys.batches, 0
-        self._calls += 1
-        start = hashed(keys + mix(self.layer, self._calls))
-        places = self._unit_indices(shape, keys.device)
-        return hashed(start.view(-1, *[1] * len(shape)) + places * _GOLDEN) & (_WORDS - 1)
+    def _draw(self, words: Tensor, shape: Sequence[int]) -> Tensor:
+        """Uniform integers from -2**31 to 2**31 - 1, shape (batch, *shape)."""
+        if self.calls:
+            words = mixed(words + _signed(self.calls * _GOLDEN))
+        self.calls += 1
+        # hashed once, the indices need only the second half of the mix with each sample's key; the comparison reads
+        # the upper bits, so its last step is left out
+        draws = (words.view(-1, *[1] * len(shape)) ^ self._index_hashes(shape, words.device)).mul_(_FIRST)
+        return draws.bitwise_xor_((draws >> 15).bitwise_and_(2**17 - 1)).mul_(_SECOND)
 
-    def _unit_indices(self, shape: Sequence[int], device: torch.device) -> Tensor:
-        """Index of each unit within one sample of the whole layer."""
+    def _index_hashes(self, shape: Sequence[int], device: torch.device) -> Tensor:
+        """Hash of each unit's index within one sample of the whole layer: int32, that shape."""
+        if torch.compiler.is_compiling():  # a part of the kernel, and no memory
+            return self._computed_hashes(shape, device)
+        use = (tuple(shape), None if self.region is None else tuple(self.region), device)
+        if self._hashes is None or self._hashes[0] != use:
+            self._hashes = use, self._computed_hashes(shape, device)
+        return self._hashes[1]
+
+    def _computed_hashes(self, shape: Sequence[int], device: torch.device) -> Tensor:
         region = self.region or [(0, size) for size in shape]
-        places = torch.zeros([1] * len(shape), dtype=torch.int64, device=device)
+        places = torch.zeros([1] * len(shape), dtype=torch.int32, device=device)
         stride = 1
         for axis in range(len(shape) - 1, -1, -1):
             offset, whole = region[axis]
             along = [1] * len(shape)
             along[axis] = -1
-            places = places + (torch.arange(shape[axis], device=device) + offset).view(along) * stride
+            indices = torch.arange(offset, offset + shape[axis], dtype=torch.int32, device=device)
+            places = places + indices.view(along) * _signed(stride)
             stride *= whole
-        return places
+        return mixed(places)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
@@ -127,12 +174,13 @@ class KeyedAlphaDropout(KeyedDropout):
     def _drawn(self, input: Tensor) -> Sequence[int]:
         return input.shape[1:2] if self.whole_channels else input.shape[1:]
 
-    def _dropped(self, input: Tensor, kept: Tensor) -> Tensor:
+    def _without(self, input: Tensor, dropped: Tensor) -> Tensor:
         if self.p == 1.0:
             return input * 0.0
+        kept = (~dropped).to(input.dtype)
         scale = ((_SELU_LIMIT**2 * self.p + 1.0) * (1.0 - self.p)) ** -0.5
-        shift = (kept.to(input.dtype) - (1.0 - self.p)) * (_SELU_LIMIT * scale)
-        return input * kept.to(input.dtype) * scale + shift
+        shift = (kept - (1.0 - self.p)) * (_SELU_LIMIT * scale)
+        return input * kept * scale + shift
 
     def _from_process_rng(self, input: Tensor) -> Tensor:
         return (F.feature_alpha_dropout if self.whole_channels else F.alpha_dropout)(input, self.p, self.training)
@@ -155,27 +203,43 @@ class KeyedDropPath(KeyedDropout):
     def _drawn(self, input: Tensor) -> Sequence[int]:
         return ()
 
-    def _dropped(self, input: Tensor, kept: Tensor) -> Tensor:
-        return super()._dropped(input, kept) if self.scale_by_keep else input * kept.to(input.dtype)
+    def _without(self, input: Tensor, dropped: Tensor) -> Tensor:
+        return super()._without(input, dropped) if self.scale_by_keep else input.masked_fill(dropped, 0.0)
 
     def _from_process_rng(self, input: Tensor) -> Tensor:
         kept = torch.empty((len(input), *[1] * (input.ndim - 1)), device=input.device).bernoulli_(1.0 - self.p)
-        return self._dropped(input, kept)
+        return self._without(input, kept == 0.0)
 
 
 _SELU_LIMIT = 1.7580993408473766
 """alpha * lambda of SELU: -1 times its value at minus infinity."""
-_WORDS = 2**63
-_GOLDEN = 0x9E3779B97F4A7C15 - 2**64
-_FIRST = 0xBF58476D1CE4E5B9 - 2**64
-_SECOND = 0x94D049BB133111EB - 2**64
+_GOLDEN = 0x9E3779B9
+
+
+def _signed(word: int) -> int:
+    """The int32 with the lower 32 bits of a number."""
+    return (word + 2**31) % 2**32 - 2**31
+
+
+_FIRST = _signed(0x7FEB352D)
+_SECOND = _signed(0x846CA68B)
+
+
+def mixed(words: Tensor) -> Tensor:
+    """32 well-mixed bits of each int32 (C. Wellons' finalizer "lowbias32", 2018)."""
+    words = words ^ ((words >> 16) & (2**16 - 1))  # shifts keep the sign: the mask makes them logical
+    words *= _FIRST
+    words ^= (words >> 15) & (2**17 - 1)
+    words *= _SECOND
+    words ^= (words >> 16) & (2**16 - 1)
+    return words
 
 
 def hashed(words: Tensor) -> Tensor:
     """64 well-mixed bits of each int64 (SplitMix64's finalizer, Steele et al. 2014)."""
-    mixed = words ^ ((words >> 30) & (2**34 - 1))  # int64 shifts keep the sign: the mask makes them logical
-    mixed *= _FIRST
+    mixed = words ^ ((words >> 30) & (2**34 - 1))
+    mixed *= 0xBF58476D1CE4E5B9 - 2**64
     mixed ^= (mixed >> 27) & (2**37 - 1)
-    mixed *= _SECOND
+    mixed *= 0x94D049BB133111EB - 2**64
     mixed ^= (mixed >> 31) & (2**33 - 1)
     return mixed

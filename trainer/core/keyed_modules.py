@@ -3,7 +3,6 @@
 from typing import Any, TypeVar
 from zlib import crc32
 
-import torch
 from torch import nn
 
 from .keyed_attention import KeyedAttention
@@ -18,18 +17,15 @@ _ALPHA: dict[type, bool] = {nn.AlphaDropout: False, nn.FeatureAlphaDropout: True
 """Whether whole channels are dropped."""
 
 
-def keyed(task: Module, sample_keys: SampleKeys, compiled: bool) -> Module:
+def keyed(task: Module, sample_keys: SampleKeys) -> Module:
     """The task with every layer replaced that drops units, attention weights or residual branches at random.
 
     A layer is identified by its name; one used in several places is one layer.
-
-    Args:
-        compiled: the model will be compiled; keyed layers are excluded from compilation.
     """
     made: dict[int, nn.Module | None] = {}
     for name, module in list(task.named_modules(remove_duplicate=False)):
         if id(module) not in made:
-            made[id(module)] = _counterpart(module, crc32(name.encode()), sample_keys, compiled)
+            made[id(module)] = _counterpart(module, crc32(name.encode()), sample_keys)
         layer = made[id(module)]
         if layer is not None and layer is not module:
             parent, _, own = name.rpartition(".")
@@ -37,12 +33,10 @@ def keyed(task: Module, sample_keys: SampleKeys, compiled: bool) -> Module:
     return task
 
 
-def _counterpart(module: nn.Module, number: int, sample_keys: SampleKeys, compiled: bool) -> nn.Module | None:
+def _counterpart(module: nn.Module, number: int, sample_keys: SampleKeys) -> nn.Module | None:
     layer: Any = _keyed_layer(module, number, sample_keys)
     if layer is not None:
         layer.train(module.training)
-        if compiled:  # its counter would trigger a recompilation in every step
-            layer.forward = torch.compiler.disable(layer.forward)
     elif getattr(module, "fused_attn", None) is True and getattr(getattr(module, "attn_drop", None), "p", 0.0) > 0.0:
         # fused, timm's attention draws inside scaled_dot_product_attention; unfused, by its layer attn_drop
         module.fused_attn = False  # pyright: ignore[reportArgumentType]

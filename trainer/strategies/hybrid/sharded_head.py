@@ -128,7 +128,8 @@ class ShardedHead:
 
     def _fit(self, name: str, member: nn.Module, rows: Rows) -> None:
         if isinstance(member, KeyedDropout) and member.shared == 0:
-            self._own_keys, member.sample_keys = member.sample_keys, self._pass_keys
+            self._own_keys = member.sample_keys
+            member.draw_by(self._pass_keys)
             member.region = [(rows.first, rows.whole)]
         elif not isinstance(member, ELEMENTWISE) or (isinstance(member, nn.Flatten) and member.start_dim != 1):
             raise ValueError(
