@@ -2,11 +2,13 @@
 
 import pytest
 import torch
+from runs import TINY, Freeze, weights
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
 from leyden.trainer.core.keyed_dropout import KeyedDropout, SampleKeys
 from leyden.trainer.core.keyed_modules import keyed
+from leyden.trainer.entrypoints.start import start
 
 
 def keys(count: int) -> Tensor:
@@ -168,3 +170,16 @@ def test_a_compiled_layer_is_one_graph_for_all_steps_and_drops_the_same_units() 
         sample_keys.set(keys(6) + step)
         assert torch.allclose(one, eager(x), atol=1e-6)
     assert counter.frame_count == 1
+
+
+def test_torchs_own_dropout_on_request(freeze: Freeze) -> None:
+    options = [*TINY, "model.dropout=0.5", "trainer.enable_progress_bar=false"]
+    runs = [freeze(name, *options, "trainer.exact_dropout=false") for name in ("one", "again")]
+    exact = freeze("exact", *options)
+    for run_dir in (*runs, exact):
+        assert start(run_dir) == 0
+    one, again, other = map(weights, (*runs, exact))
+    assert all(torch.equal(value, again[name]) for name, value in one.items())
+    assert not torch.equal(next(iter(one.values())), next(iter(other.values())))
+    assert "(Dropout)" in (runs[0] / "run.log").read_text(), "it draws from the process's generator"
+    assert "(Dropout)" not in (exact / "run.log").read_text()

@@ -371,6 +371,7 @@ def refused(run_dir: Path) -> str:
          ["updated 2 times a step", "strategy.update_period=null"]),
         (["trainer.precision=16-mixed"], ["trainer.precision=bf16-mixed"]),
         (["strategy.sharded_lr_scale=0"], ["greater than 0"]),
+        (["trainer.exact_dropout=false"], ["trainer.exact_dropout = false", "by one mask"]),
     ],
 )  # fmt: skip
 def test_refused_before_anything_starts(freeze: Freeze, options: list[str], told: list[str]) -> None:

@@ -347,6 +347,7 @@ def test_init_from(freeze: Freeze, pools: Pools) -> None:
         ([*NET, *grid(1, 2), "strategy.grid=[-1,-2]"], ["strategy.grid = [-1, -2]"]),
         (["model=lenet5", *grid(1, 2)], ["no part that can be tiled", "model=local_net"]),
         ([*NET, *grid(1, 2), "trainer.compile=true"], ["trainer.compile=false"]),
+        ([*NET, *grid(1, 2), "trainer.exact_dropout=false"], ["trainer.exact_dropout=true"]),
         ([*NET, *grid(1, 2), "trainer.precision=16-mixed"], ["trainer.precision=bf16-mixed"]),
     ],
 )

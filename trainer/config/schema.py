@@ -98,7 +98,7 @@ class Composition(Strict):
 
 
 class Trainer(Strict):
-    """Keys with the names and meanings of Lightning's Trainer; `hang_timeout` is Leyden's own."""
+    """Keys with the names and meanings of Lightning's Trainer; `hang_timeout` and `exact_dropout` are Leyden's own."""
 
     max_epochs: Count
     max_steps: Annotated[int, Field(ge=-1)]
@@ -124,6 +124,7 @@ class Trainer(Strict):
     overfit_batches: Limit = 0.0
     max_time: str | dict[str, int | float] | None = None
     detect_anomaly: bool = False
+    exact_dropout: bool = True
 
     @property
     def train_limit(self) -> int | float:

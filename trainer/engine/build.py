@@ -106,8 +106,9 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     task.configure_model()
     if config.trainer.sync_batchnorm and fabric.world_size > 1:
         synchronized(task, state.padding)
-    state.sample_keys.device = fabric.device
-    keyed(task, state.sample_keys)
+    if config.trainer.exact_dropout:
+        state.sample_keys.device = fabric.device
+        keyed(task, state.sample_keys)
     if config.trainer.channels_last:
         task.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it
     heartbeat.at(START, 0)

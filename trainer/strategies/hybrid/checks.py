@@ -19,6 +19,13 @@ def problems(config: Config) -> Iterator[Problem]:
     yield from _update_period(config, given.get("update_period"), passes(config, scheme))
     if config.topology.workers > 1:
         yield from _only_one_device(config)
+        yield from _dropout(config)
+
+
+def _dropout(config: Config) -> Iterator[Problem]:
+    if not config.trainer.exact_dropout:
+        text = "a sample's units are divided among the workers of strategy=hybrid, which must drop them by one mask"
+        yield Problem("trainer.exact_dropout", text, False, "trainer.exact_dropout=true")
 
 
 def passes(config: Config, scheme: str) -> int:

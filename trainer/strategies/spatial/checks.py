@@ -28,6 +28,9 @@ def problems(config: Config) -> Iterator[Problem]:
         text = "each worker would scale the loss by the overflows of its own tiles"
         remedy = f"trainer.precision=bf16-{config.trainer.precision.removeprefix('16-')}"
         yield Problem("trainer.precision", text, config.trainer.precision, remedy)
+    if not config.trainer.exact_dropout and workers > 1:
+        text = "a sample's units are divided among the workers of strategy=spatial, which must drop them by one mask"
+        yield Problem("trainer.exact_dropout", text, False, "trainer.exact_dropout=true")
     yield from _data_problems(config)
 
 
