@@ -259,7 +259,8 @@ class LocalContrastNorm(Tiled):
     def _around(self, x: Tensor, covered: tuple[range, range], wanted: tuple[range, range]) -> Tensor:
         """Weighted mean over window and maps: (batch, 1, rows, cols) at the wanted positions."""
         radius = self.radius
-        reach = torch.arange(-radius, radius + 1, dtype=torch.float64)
+        # on the device: a copy from the host would wait for it in every step
+        reach = torch.arange(-radius, radius + 1, dtype=torch.float64, device=x.device)
         weights = torch.exp(-0.5 * (reach / (0.25 * (2 * radius + 1))) ** 2)
         mean = x.mean(1, keepdim=True)
         # positions outside the map have weight zero
@@ -269,10 +270,10 @@ class LocalContrastNorm(Tiled):
         down, across = (
             _coverage(weights, positions, side) for positions, side in zip(wanted, self.input_shape[1:], strict=True)
         )
-        weights = weights.to(device=x.device, dtype=mean.dtype)
+        weights = weights.to(mean.dtype)
         mean = F.conv2d(mean, weights.view(1, 1, -1, 1))
         mean = F.conv2d(mean, weights.view(1, 1, 1, -1))
-        inside = (down[:, None] * across[None, :]).to(device=x.device, dtype=mean.dtype)
+        inside = (down[:, None] * across[None, :]).to(mean.dtype)
         return mean / inside
 
 
@@ -319,5 +320,7 @@ def _crop(x: Tensor, covered: tuple[range, range], wanted: tuple[range, range]) 
 def _coverage(weights: Tensor, positions: range, side: int) -> Tensor:
     """Sum of the weights that fall inside a map of this side, for windows around each position."""
     radius = len(weights) // 2
-    reach = torch.arange(-radius, radius + 1) + torch.arange(positions.start, positions.stop)[:, None]
+    device = weights.device
+    centers = torch.arange(positions.start, positions.stop, device=device)
+    reach = torch.arange(-radius, radius + 1, device=device) + centers[:, None]
     return (weights * ((reach >= 0) & (reach < side))).sum(1)

@@ -158,7 +158,9 @@ def test_masks_are_as_independent_as_coin_tosses(p: float, sequence: str) -> Non
 def test_a_compiled_layer_is_one_graph_for_all_steps_and_drops_the_same_units() -> None:
     def block() -> nn.Module:
         torch.manual_seed(0)
-        return nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.TransformerEncoderLayer(8, 2, 8, 0.2, batch_first=True))
+        return nn.Sequential(
+            nn.Linear(8, 8), nn.Dropout(0.5), nn.TransformerEncoderLayer(8, 2, 8, 0.2, batch_first=True)
+        )
 
     sample_keys, counter = SampleKeys(), CompileCounterWithBackend("aot_eager")
     eager = keyed(block(), sample_keys)

@@ -191,8 +191,8 @@ def test_adacomm_lowers_h_with_the_loss() -> None:
     seen = []
     for loss in (4.0, 1.0, 1.0, 1.0):
         for _ in range(8):
-            rule.record_loss(loss)
-        while rule.losses[1]:
+            rule.record_loss(torch.tensor(loss))
+        while rule.state()["losses"][1]:
             together([worker])
         seen.append(rule.h)
     assert seen == [8, 4, 2, 1]

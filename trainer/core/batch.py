@@ -21,6 +21,9 @@ class Part(NamedTuple):
     rounds: tuple[int, int] | None = None
     """Rounds of the epoch trained before and after this part's step, for asynchronous workers; None: one more after
     it."""
+    step_samples: int | None = None
+    """Samples of all workers in the step, where each worker's share of a part is that of `Tensor.tensor_split`; None:
+    a worker knows only its own."""
 
 
 class BadSamples(ValueError):

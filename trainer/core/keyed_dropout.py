@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..base.device_copy import on_device
 from ..base.rng import mix
 
 
@@ -39,7 +40,7 @@ class SampleKeys:
         return len(self._layers) - 1
 
     def set(self, keys: Tensor | None) -> None:
-        """Begin a batch: one hash of all layers and samples, and one copy to the device, which the host does not wait for."""
+        """Begin a batch: one hash of all layers and samples, and one copy, for which the host does not wait."""
         self.keys, self._words = keys, None
         for layer in self._layers:
             layer.calls = 0
@@ -47,12 +48,12 @@ class SampleKeys:
             return
         self._salts = self._salts.to(keys.device)
         words = (hashed(keys + self._salts) >> 32).to(torch.int32)
-        if self.device is not None and words.device != self.device:
-            words = (words.pin_memory() if self.device.type == "cuda" else words).to(self.device, non_blocking=True)
+        if self.device is not None:
+            words = on_device(words, self.device)
         self._words = words
 
     def words(self, row: int, samples: int) -> Tensor | None:
-        """int32, shape (batch,): keys of the samples in one layer; None unless the batch has one for each of so many."""
+        """int32, shape (batch,): keys of the samples in one layer; None unless the batch has this number of samples."""
         words = self._words
         return None if words is None or words.shape[1] != samples else words[row]
 

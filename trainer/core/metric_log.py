@@ -11,6 +11,8 @@ from lightning.fabric.strategies.strategy import Strategy
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
+from ..base.device_copy import numbers_on_device
+
 Phase = Literal["train", "val", "test"]
 _REDUCTIONS = ("mean", "sum", "min", "max")
 _IDENTITY = {"mean": 0.0, "sum": 0.0, "min": torch.inf, "max": -torch.inf}
@@ -55,7 +57,7 @@ class MetricEntry:
         weights = [weight for _, _, weight in self.of_step]
         if self.reduction != "mean":
             return _reduced(values, self.reduction), sum(weights)
-        return (values * torch.tensor(weights, dtype=torch.float64, device=device)).sum(), sum(weights)
+        return (values * numbers_on_device(weights, device)).sum(), sum(weights)
 
     def step_value(self) -> Tensor | None:
         """The newest step's value on this worker; None without samples."""
@@ -68,7 +70,7 @@ class MetricEntry:
             return
         device = next((v.device for v, _ in self.waiting if isinstance(v, Tensor)), torch.device("cpu"))
         values = torch.stack([_scalar(v, device) for v, _ in self.waiting]).double()
-        weights = torch.tensor([float(n) for _, n in self.waiting], dtype=torch.float64, device=device)
+        weights = numbers_on_device([float(n) for _, n in self.waiting], device)
         self.weight += float(sum(n for _, n in self.waiting))
         self.waiting.clear()
         folded = (values * weights).sum() if self.reduction == "mean" else _reduced(values, self.reduction)
@@ -364,7 +366,7 @@ def _over_workers(
     filled = [_IDENTITY[n.reduction] if t is None else t for n, t in zip(names, totals, strict=True)]
     stacked = torch.stack([_scalar(total, device) for total in filled]).double()
     operations = ["sum" if name.reduction == "mean" else name.reduction for name in names]
-    weight = torch.tensor(weights, dtype=torch.float64, device=device)
+    weight = numbers_on_device(weights, device)
     both = strategy.all_reduce(torch.cat([stacked, weight]).to(strategy.root_device), reduce_op="sum").tolist()
     reduced = {"sum": both[: len(names)]}
     for operation in sorted({*operations} - {"sum"}):
@@ -379,4 +381,4 @@ def _reduced(values: Tensor, reduction: str) -> Tensor:
 def _scalar(value: Tensor | float, device: torch.device) -> Tensor:
     if isinstance(value, Tensor):
         return value.to(device).reshape(())
-    return torch.tensor(value, dtype=torch.float64, device=device)
+    return torch.full((), value, dtype=torch.float64, device=device)

@@ -11,6 +11,7 @@ from lightning.pytorch import LightningModule
 from PIL.Image import Image
 from torch.optim import Optimizer
 
+from ..base.device_copy import numbers_on_device
 from ..base.heartbeat import heartbeat
 from ..base.signals import StopRequest
 from ..base.time_limit import TimeLimit
@@ -132,7 +133,7 @@ class RunState:
         mine = self.times.communication_since(before)
         if alone:
             return mine
-        values = torch.tensor(list(mine.values()), dtype=torch.float64, device=self.fabric.device)
+        values = numbers_on_device(list(mine.values()), self.fabric.device)
         total = self.fabric.all_reduce(values, reduce_op="sum")
         assert isinstance(total, torch.Tensor)
         return dict(zip(mine, total.tolist(), strict=True))

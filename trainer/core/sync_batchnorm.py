@@ -161,7 +161,7 @@ def _statistics(input: Tensor, counts: bool) -> tuple[Tensor, Tensor, Tensor]:
         count = values.numel() // channels
         mean = values.mean(_axes(input))
         squares = (values - _aligned(mean, input)).square_().sum(_axes(input))
-        own = torch.cat([mean, squares, mean.new_tensor([count])])
+        own = torch.cat([mean, squares, mean.new_full((1,), count)])
     gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(gathered, own)
     means, squares, numbers = torch.stack(gathered).split([channels, channels, 1], dim=1)

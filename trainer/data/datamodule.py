@@ -132,7 +132,7 @@ class ImageData(LightningDataModule):
             # A worker without a sample computes another worker's with weight 0, as the collectives need it.
             read = (mine if len(mine) else part[:1]).tolist()
             pairs = [(index, mix(self.config.seed, epoch, index)) for index in read]
-            yield PlannedPart(pairs, len(mine), len(part), weight, number == len(parts) - 1, None)
+            yield PlannedPart(pairs, len(mine), len(part), weight, number == len(parts) - 1, None, len(batch))
 
     def _read(self, planned: Iterable[PlannedPart], num_workers: int | None = None) -> Iterator[Part]:
         waiting: deque[PlannedPart] = deque()
@@ -146,7 +146,7 @@ class ImageData(LightningDataModule):
             part = waiting.popleft()
             assert batch is not None
             keys = torch.tensor([key for _, key in part.pairs])
-            yield Part(batch, part.samples, part.all_samples, part.weight, part.ends_step, keys, part.rounds)
+            yield Part(batch, *part[1:5], keys, part.rounds, part.step_samples)
 
     def samples_of(self, epoch: int, first_round: int, end_round: int) -> int:
         """Samples of the global batches [first_round, end_round) of an epoch."""

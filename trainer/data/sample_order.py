@@ -22,6 +22,7 @@ class PlannedPart(NamedTuple):
     weight: float
     ends_step: bool
     rounds: tuple[int, int] | None
+    step_samples: int
 
 
 @dataclass(frozen=True)

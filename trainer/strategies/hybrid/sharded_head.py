@@ -10,8 +10,11 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...base.device_copy import on_device
+from ...core.batch import Part
 from ...core.keyed_dropout import KeyedDropout, SampleKeys
 from .p2p import P2PChannel
 from .traffic import shares
@@ -173,8 +176,13 @@ class ShardedHead:
                 inputs = member(inputs)
         return inputs
 
-    def agree(self, inputs: Tensor, weight: float) -> Agreement:
-        """Tell the others what this worker brings, and learn what they do. A few bytes, which the ledger leaves out."""
+    def agree(self, inputs: Tensor, part: Part | None) -> Agreement:
+        """What each worker brings: computed in training, where the order of the samples says it; else exchanged, a few
+        bytes that the ledger leaves out, for which the host waits."""
+        known = None if part is None or not self.module.training else _known_shares(part, self.exchange.workers)
+        if known is not None and known[0][self.exchange.rank] == len(inputs):
+            return Agreement(*known, self._gathered_keys(known[0], inputs))
+        weight = 1.0 if part is None else part.weight
         mine = torch.tensor([len(inputs), weight], dtype=torch.float64, device=inputs.device)
         gathered = [torch.empty_like(mine) for _ in range(self.exchange.workers)]
         dist.all_gather(gathered, mine)
@@ -186,8 +194,7 @@ class ShardedHead:
         keys = self._own_keys.keys if self._own_keys is not None and self.module.training else None
         if keys is None:
             return None
-        mine = torch.zeros(max(samples), dtype=torch.int64, device=inputs.device)
-        mine[: len(keys)] = keys.to(inputs.device)
+        mine = on_device(F.pad(keys, (0, max(samples) - len(keys))), inputs.device)
         gathered = [torch.empty_like(mine) for _ in samples]
         dist.all_gather(gathered, mine)
         return [keys[:count] for keys, count in zip(gathered, samples, strict=True)]
@@ -198,6 +205,14 @@ class ShardedHead:
         keys = None if agreed.keys is None else torch.cat(agreed.keys)
         columns = self.columns(gathered, keys)
         return _apply(_ReturnRows, columns, self.exchange, agreed.samples, self.layers[-1].rows.shares)
+
+
+def _known_shares(part: Part, workers: int) -> tuple[list[int], list[float]] | None:
+    """Rows and weights of all workers in a part; a worker without samples brings one row of weight 0."""
+    if part.step_samples is None:
+        return None
+    samples = shares(part.all_samples, workers)
+    return [max(1, count) for count in samples], [count * workers / part.step_samples for count in samples]
 
 
 def _members(name: str, module: nn.Module) -> Iterator[tuple[str, nn.Module]]:

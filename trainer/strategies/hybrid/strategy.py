@@ -183,7 +183,7 @@ class Hybrid(OwnBatchShares, DDP):
 
     def _scores(self, head: ShardedHead, inputs: Tensor) -> Tensor:
         inputs = head.before(inputs)
-        agreed = head.agree(inputs, 1.0 if self._part is None else self._part.weight)
+        agreed = head.agree(inputs, self._part)
         self._part_weight = sum(agreed.weights)
         trained = inputs.requires_grad or any(parameter.requires_grad for parameter, _ in head.parameters())
         if self._takes_turns and torch.is_grad_enabled() and head.module.training and trained:

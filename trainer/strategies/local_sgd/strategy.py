@@ -86,7 +86,7 @@ class LocalSGD(LocalUpdateStrategy):
         if self.adapt_every:
             rule = self.executor.current_rule
             assert isinstance(rule, LocalAveraging)
-            rule.record_loss(float(tensor.detach()))
+            rule.record_loss(tensor.detach())
 
     @override
     def extra_metrics(self) -> dict[str, float]:

@@ -41,8 +41,9 @@ class LocalAveraging:
         self.distance: Tensor | None = None
         self.anchor = replica.values.clone()
         self.momentum = torch.zeros_like(self.anchor) if outer_momentum else None
-        self.losses = [0.0, 0.0]
-        """Sum and number of the losses recorded in this interval."""
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.anchor.device)
+        """Of the losses recorded in this interval."""
+        self._recorded = 0
         self.first: list[float] = []
         """Loss and learning rate of the first interval."""
 
@@ -50,10 +51,10 @@ class LocalAveraging:
         self.replica.values.copy_(weights)
         self.anchor = weights.clone()
 
-    def record_loss(self, loss: float) -> None:
-        """Record the training loss of a step, from which h is adapted."""
-        self.losses[0] += loss
-        self.losses[1] += 1
+    def record_loss(self, loss: Tensor) -> None:
+        """Record the training loss of a step, from which h is adapted; the host does not wait for it."""
+        self._loss_sum += loss
+        self._recorded += 1
 
     def step(self) -> Steps:
         yield Compute()
@@ -74,13 +75,15 @@ class LocalAveraging:
                 moved = moved + self.outer_momentum * self.momentum
             self.anchor = self.anchor - self.outer_lr * moved
         self.replica.values.copy_(self.anchor)
-        if self.adapt_every and self.losses[1] >= self.adapt_every:
+        if self.adapt_every and self._recorded >= self.adapt_every:
             yield from self._adapt()
 
     def _adapt(self) -> Steps:
-        total, count = (yield Sum(torch.tensor(self.losses, dtype=torch.float64))).tolist()
+        own = torch.stack([self._loss_sum, torch.full_like(self._loss_sum, self._recorded)])
+        total, count = (yield Sum(own)).tolist()
         loss, rate = total / count, self.replica.learning_rates()[0]
-        self.losses = [0.0, 0.0]
+        self._loss_sum.zero_()
+        self._recorded = 0
         if not self.first:
             self.first = [loss, rate]
             return
@@ -105,7 +108,7 @@ class LocalAveraging:
             "h": self.h,
             "since": self.steps_since_average,
             "anchor": self.anchor,
-            "losses": self.losses,
+            "losses": [float(self._loss_sum), float(self._recorded)],
         }
         if self.momentum is not None:
             kept["momentum"] = self.momentum
@@ -114,6 +117,8 @@ class LocalAveraging:
     def load(self, state: dict[str, Any]) -> None:
         self.h, self.steps_since_average = state["h"], state["since"]
         self.anchor.copy_(state["anchor"])
-        self.losses, self.first = list(state["losses"]), list(state["first"])
+        loss_sum, recorded = state["losses"]
+        self._loss_sum.fill_(loss_sum)
+        self._recorded, self.first = int(recorded), list(state["first"])
         if self.momentum is not None and "momentum" in state:
             self.momentum.copy_(state["momentum"])

@@ -1,0 +1,19 @@
+"""Copies from host memory to a device for which the host does not wait."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def on_device(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a device. The copy is queued there: a pageable source would make the host wait for it."""
+    if tensor.device == device:
+        return tensor
+    pinned = tensor.pin_memory() if tensor.device.type == "cpu" and device.type == "cuda" else tensor
+    return pinned.to(device, non_blocking=True)
+
+
+def numbers_on_device(numbers: Sequence[float], device: torch.device) -> Tensor:
+    """The numbers as float64 on a device."""
+    return on_device(torch.tensor(numbers, dtype=torch.float64), device)
