@@ -95,7 +95,7 @@ def each_yaml_is_parsed_once() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def environment_is_put_back() -> Iterator[None]:
-    """Runs in this process set variables, of Gloo and of the process group; processes of later tests would inherit them."""
+    """Runs in this process set variables of Gloo and of the process group, which later tests would inherit."""
     before = dict(os.environ)
     yield
     for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:

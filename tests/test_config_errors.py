@@ -167,7 +167,7 @@ MISTAKES = [
     mistake("no metric to watch", "-cd mine schedule=plateau", "schedule.monitor", "needs a metric to monitor",
             schedule__plateau="_target_: torch.optim.lr_scheduler.ReduceLROnPlateau\n_partial_: true\n"),
     mistake("dataset that is a network", "dataset._target_=leyden.models.mlp.MLP ~dataset.image_size",
-            "dataset._target_ = leyden.models.mlp.MLP", "a dataset has __len__, __getitem__, classes, image_shape and splits"),
+            "dataset._target_ = leyden.models.mlp.MLP", "a dataset has __len__, __getitem__, classes, image_shape"),
     # files and folders
     mistake("data folder that is not there", "dataset=cifar10 dataset.root=/no/such/folder",
             "dataset.root = /no/such/folder", "no such file or folder", "'no' in it does not",
