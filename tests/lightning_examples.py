@@ -573,3 +573,12 @@ class LoadersAndModel(LoadersInside):
     def __init__(self, model: nn.Module):
         super().__init__()
         self.net = model  # pyright: ignore
+
+
+class NeedsTooMuch(Plain):
+    """Asks in its third step for more memory than any machine has."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        if batch_idx == 2:
+            torch.empty(2**60)
+        return super().training_step(batch, batch_idx)

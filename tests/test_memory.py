@@ -5,7 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from runs import POINTS, Freeze, Processes, summary, task
 
+from leyden.trainer.entrypoints.start import start
 from leyden.trainer.hardware.discovery.memory import free_bytes, memory_gb
 from leyden.trainer.hopping.snapshot import short_of_memory
 
@@ -89,3 +91,30 @@ def test_memory_of_a_step_is_used_in_the_next() -> None:
 
 def _faults(call: str) -> int:
     return int(subprocess.run([sys.executable, "-c", STEPS.format(call)], capture_output=True, check=True).stdout)
+
+
+LESS = ["try: trainer.accumulate_grad_batches=2", "trainer.precision=bf16-mixed"]
+
+
+def test_a_run_without_memory_says_what_needs_less(freeze: Freeze, capfd: pytest.CaptureFixture[str]) -> None:
+    run_dir = freeze("run", *POINTS, task("NeedsTooMuch"))
+    assert start(run_dir) == 1
+    error = capfd.readouterr().err
+    assert "out of memory in step 3: " in error
+    assert "tried to allocate" in error
+    assert all(words in error for words in LESS)
+    assert "strategy=fsdp" not in error, "of one worker nothing can be divided"
+    assert "Traceback" not in error
+    assert summary(run_dir)["status"] == "failed"
+
+
+@pytest.mark.slow
+def test_of_two_workers_without_memory_it_is_said_once(freeze: Freeze, processes: Processes) -> None:
+    two = ["topology.devices_per_node=2", "strategy=ddp", "trainer.accumulate_grad_batches=4"]
+    run_dir = freeze("run", *POINTS, task("NeedsTooMuch"), *two)
+    code, output = processes.run(run_dir)
+    assert code == 1
+    assert "out of memory in step" in output
+    assert "strategy=fsdp (" in output
+    assert "accumulate_grad_batches=8" not in output, "8 samples of two workers cannot be 8 parts"
+    assert "Traceback" not in output

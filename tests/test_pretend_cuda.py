@@ -58,6 +58,8 @@ def assert_nothing_waits(results: list[dict[str, Any]], cases: list[str]) -> Non
         # losses, metrics, and of several workers bytes, times and distances: not one metric after the other
         assert len(log["waits"]) <= 6, (case, log["waits"])
         assert log["blocking_copies"] == {}, case
+        assert result["values"]["memory/allocated_gb"] == 3.0
+        assert result["values"]["memory/reserved_gb"] == 4.0
 
 
 ONE = [

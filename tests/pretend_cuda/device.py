@@ -82,6 +82,9 @@ def pretended(count: int) -> Iterator[None]:
         "manual_seed_all": lambda seed: None,
         "default_generators": tuple(torch.Generator() for _ in range(count)),
         "empty_cache": lambda: None,
+        "max_memory_allocated": lambda device=None: 3 * 10**9,
+        "max_memory_reserved": lambda device=None: 4 * 10**9,
+        "reset_peak_memory_stats": lambda device=None: None,
         "amp.common.amp_definitely_not_available": lambda: False,
     }
     lightning = "lightning.fabric.accelerators.cuda."

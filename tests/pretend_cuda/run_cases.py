@@ -57,7 +57,8 @@ def run(mode: PretendedCuda, overrides: list[str], workers: int) -> dict[str, An
             assert epoch.step.make(parts) is not None
         steps = mode.end()
         mode.begin()
-        epoch.log()
+        with mock.patch.object(state, "report") as report:
+            epoch.log()
         log = mode.end()
         optimizer = [value for each in state.raw_optimizer.state.values() for value in each.values()]
         tensors = {
@@ -66,7 +67,7 @@ def run(mode: PretendedCuda, overrides: list[str], workers: int) -> dict[str, An
             "optimizer": [value for value in optimizer if isinstance(value, torch.Tensor) and value.ndim],
         }
         devices = {name: sorted({tensor.device.type for tensor in each}) for name, each in tensors.items()}
-    return {"overrides": overrides, "devices": devices, "steps": steps, "log": log}
+    return {"overrides": overrides, "devices": devices, "steps": steps, "log": log, "values": report.call_args.args[0]}
 
 
 def main() -> None:

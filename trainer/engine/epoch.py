@@ -12,7 +12,7 @@ from ..core.plain_values import all_gather_values
 from ..core.state import RunState
 from ..core.stragglers import gathered_times
 from ..runs.goodput import goodput
-from . import checkpoint
+from . import checkpoint, device_memory
 from .evaluate import validate
 from .progress import ProgressFile
 from .schedules import advance
@@ -136,6 +136,7 @@ class Epoch(ABC):
             values.update(state.communication(self._interval_began, alone))
             values.update(self._compare_workers())
             values.update(state.contract.extra_metrics())
+            values.update(device_memory.peaks(state.fabric.device))
         self._logged_times = copy(state.times)
         state.report(values)
         if state.fabric.is_global_zero:

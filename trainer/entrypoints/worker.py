@@ -105,6 +105,15 @@ def _dispatch(config: Config, run_dir: Path, verb: str, checkpoint: Path | None,
 
         work(config, run_dir, worker_number(), stop_request)
         return "done"
+    from ..engine.device_memory import memory_errors
+
+    with memory_errors(config):
+        return _train_or_evaluate(config, run_dir, verb, checkpoint, stop_request)
+
+
+def _train_or_evaluate(
+    config: Config, run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest
+) -> str:
     from ..engine.train import cut_loggers, evaluate_only, prepare, train
 
     state = prepare(config, run_dir, verb, checkpoint, stop_request)
