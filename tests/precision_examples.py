@@ -28,6 +28,8 @@ class Notes(nn.Module):
                 "hidden": str(hidden.dtype),
                 "strides": list(images.stride()),
                 "deterministic": torch.are_deterministic_algorithms_enabled(),
+                "benchmark": torch.backends.cudnn.benchmark,
+                "matmul_precision": torch.get_float32_matmul_precision(),
             }
             file.write(json.dumps(line) + "\n")
         return self.last(hidden)

@@ -155,6 +155,26 @@ def test_deterministic_mode_is_on_when_asked_for_and_off_again(freeze: Freeze, t
         assert {line["deterministic"] for line in notes(tmp_path)} == {asked}
 
 
+def test_kernels_are_chosen_as_asked_and_else_as_they_were(
+    freeze: Freeze, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    before = torch.get_float32_matmul_precision()
+    table = {
+        (): (False, before),
+        ("trainer.benchmark=true", "trainer.matmul_precision=medium"): (True, "medium"),
+        ("trainer.benchmark=true", "trainer.deterministic=true"): (False, before),
+    }
+    try:
+        for number, (options, expected) in enumerate(table.items()):
+            torch.set_float32_matmul_precision(before)
+            assert start(freeze(str(number), *noting(tmp_path, *options))) == 0
+            assert {(line["benchmark"], line["matmul_precision"]) for line in notes(tmp_path)} == {expected}
+    finally:
+        torch.set_float32_matmul_precision(before)
+        torch.use_deterministic_algorithms(False)
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler")
 def test_a_compiled_model_trains_the_same_weights_under_the_same_names(freeze: Freeze, processes: Processes) -> None:

@@ -98,7 +98,10 @@ class Composition(Strict):
 
 
 class Trainer(Strict):
-    """Keys with the names and meanings of Lightning's Trainer; `hang_timeout` and `exact_dropout` are Leyden's own."""
+    """Keys with the names and meanings of Lightning's Trainer.
+
+    Leyden's own are `hang_timeout`, `exact_dropout` and `matmul_precision`.
+    """
 
     max_epochs: Count
     max_steps: Annotated[int, Field(ge=-1)]
@@ -125,6 +128,8 @@ class Trainer(Strict):
     max_time: str | dict[str, int | float] | None = None
     detect_anomaly: bool = False
     exact_dropout: bool = True
+    benchmark: bool = False
+    matmul_precision: Literal["highest", "high", "medium"] | None = None
 
     @property
     def train_limit(self) -> int | float:

@@ -72,7 +72,7 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     """
     heartbeat.at(START, 0)
     fabric = make_fabric(config, make_loggers(config, run_dir)) if shared is None else shared.fabric(config)
-    make_deterministic(config)
+    choose_kernels(config)
     # The same weights on every worker; from the training on, each draws for itself.
     seed_everything(config.seed)
     contract = contract_of(fabric)
@@ -196,11 +196,16 @@ def usable_kind(config: Config) -> str:
     return kind
 
 
-def make_deterministic(config: Config) -> None:
-    torch.use_deterministic_algorithms(config.trainer.deterministic)
-    if config.trainer.deterministic:
+def choose_kernels(config: Config) -> None:
+    """Settings of torch by which it chooses among its kernels, for the whole process."""
+    trainer = config.trainer
+    torch.use_deterministic_algorithms(trainer.deterministic)
+    if trainer.benchmark or trainer.deterministic:  # else what the user's code has set stays
+        torch.backends.cudnn.benchmark = not trainer.deterministic
+    if trainer.matmul_precision is not None:
+        torch.set_float32_matmul_precision(trainer.matmul_precision)
+    if trainer.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.backends.cudnn.benchmark = False
 
 
 def make_data(config: Config, fabric: Fabric, contract: StrategyContract, splits: Splits | None = None) -> Any:
