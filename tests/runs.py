@@ -38,11 +38,11 @@ class Processes:
         run_dir: Path,
         verb: str = "train",
         prefix: Sequence[str] = (),
-        checkpoint: Path | None = None,
+        checkpoint: Path | str = "",
         **environment: str,
     ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "leyden.trainer.entrypoints.start", str(run_dir), verb, str(checkpoint or "")],
+            [*prefix, sys.executable, "-m", "leyden.trainer.entrypoints.start", str(run_dir), verb, str(checkpoint)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

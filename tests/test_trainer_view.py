@@ -13,8 +13,8 @@ import trainer_view_examples
 from lightning.pytorch import Trainer
 from runs import POINTS, Freeze, cut_back, metrics, summary, weights
 
-from leyden.trainer.cli.main import main
 from leyden.trainer.base.errors import ConfigError
+from leyden.trainer.cli.main import main
 from leyden.trainer.config.compose import Composer
 from leyden.trainer.config.lightning import trainer_uses
 from leyden.trainer.config.schema import Target

@@ -87,7 +87,7 @@ class TakesPartials(Plain):
         self.save_hyperparameters(logger=False)
 
     def configure_optimizers(self) -> Any:
-        return self.hparams["optimizer"](params=self.trainer.model.parameters())
+        return self.hparams["optimizer"](params=self.parameters())
 
 
 class AsksTooMuch(Plain):
