@@ -78,8 +78,9 @@ class ConfigLoader(ConfigLoaderImpl):
         return parsed, [(file, package) for file, package in found if file is not None]
 
     def _parse_overrides_and_create_caching_repo(
-        self, config_name: str | None, overrides: list[str]
+        self, config_name: str | None, overrides: list[str], *_parsed: Any
     ) -> tuple[list[Override], CachingConfigRepository]:
+        # 1.4 passes overrides that it has parsed already, its own way
         return self.parsed(config_name, overrides)
 
 
