@@ -5,6 +5,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from leyden.trainer.runs.checkpoints import path_of
+
 
 class Killed:
     """SIGKILL of a worker after some steps, once each.
@@ -25,3 +27,24 @@ class Killed:
             return
         note.touch()
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+class DamagesAndDies:
+    """Once the file `armed` is in a folder: damage of the newest checkpoint after a step, and SIGKILL, once.
+
+    Args:
+        step: after which.
+        notes: the folder.
+    """
+
+    def __init__(self, step: int, notes: str):
+        self.step, self.armed = step, Path(notes) / "armed"
+
+    def on_step_end(self, state: Any) -> None:
+        if state.step == self.step and self.armed.exists():
+            self.armed.unlink()
+            newest = path_of(state.run_dir, state.step - 1)
+            content = bytearray(newest.read_bytes())
+            content[len(content) // 2] ^= 1
+            newest.write_bytes(content)
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -34,10 +34,15 @@ class Processes:
         self.started: list[subprocess.Popen[str]] = []
 
     def start(
-        self, run_dir: Path, verb: str = "train", prefix: Sequence[str] = (), **environment: str
+        self,
+        run_dir: Path,
+        verb: str = "train",
+        prefix: Sequence[str] = (),
+        checkpoint: Path | str = "",
+        **environment: str,
     ) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [*prefix, sys.executable, "-m", "leyden.trainer.entrypoints.start", str(run_dir), verb],
+            [*prefix, sys.executable, "-m", "leyden.trainer.entrypoints.start", str(run_dir), verb, str(checkpoint)],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

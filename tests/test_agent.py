@@ -8,6 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from pool import Pool
 from runs import TINY, Freeze, Processes, children, summary, wait_until, weights
 
@@ -15,6 +16,7 @@ from leyden.trainer.launch.error_files import ErrorRecord
 from leyden.trainer.launch.process import ProcessExit
 from leyden.trainer.launch.roles import Role
 from leyden.trainer.launch.root_cause import root_cause
+from leyden.trainer.runs.checkpoints import path_of
 
 TWO = [*TINY, "strategy=ddp", "topology.devices_per_node=2", "callbacks.checkpoint.every_n_steps=10"]
 HERE = Path(__file__).parent
@@ -45,6 +47,27 @@ def test_a_run_whose_workers_were_killed_equals_an_uninterrupted_one(
     one, other = weights(killed_run), weights(uninterrupted)
     assert one.keys() == other.keys()
     assert all(bool((one[name] == other[name]).all()) for name in one)
+
+
+@pytest.mark.slow
+def test_a_restart_passes_over_a_checkpoint_that_was_damaged_meanwhile(
+    freeze: Freeze, processes: Processes, tmp_path: Path
+) -> None:
+    """Also where the user resumed from an older one, so that the newer ones from before are none of this history."""
+    callback = [f"+callbacks.dies.{key}" for key in ("_target_=agent_examples.DamagesAndDies", "step=9",
+                                                     f"notes={tmp_path}")]  # fmt: skip
+    often = ["callbacks.checkpoint.every_n_steps=2", "callbacks.checkpoint.keep_last=9", "trainer.max_steps=12"]
+    run_dir = freeze("run", *TINY, *often, *callback, f"python_path=[{HERE}]", "topology.max_restarts=1")
+    assert processes.run(run_dir)[0] == 0
+    whole = weights(run_dir)
+    (tmp_path / "armed").touch()
+    process = processes.start(run_dir, "resume", checkpoint=path_of(run_dir, 4))
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert "killed by SIGKILL; restart 1 of 1 from step=00000006.ckpt" in output
+    assert f"{path_of(run_dir, 8)} is damaged" in output
+    assert summary(run_dir)["resumed_from_step"] == 6
+    assert all(torch.equal(value, whole[name]) for name, value in weights(run_dir).items())
 
 
 @pytest.mark.slow

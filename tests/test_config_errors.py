@@ -3,18 +3,21 @@
 import json
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
+from hydra._internal.config_repository import ConfigRepository
 from runs import TINY
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.config.compose import Composer, Loader
 from leyden.trainer.config.schema import Target
 from leyden.trainer.config.signatures import node_problems
 from leyden.trainer.hardware.topology import CPU_WORKERS_PER_CORE, cores, gpu_count
@@ -309,6 +312,66 @@ def test_what_the_schema_shows_needs_neither_torch_nor_lightning(here: Path) -> 
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     for words, each in zip(WITHOUT_TORCH, found, strict=True):
         assert each == [0 if words == "--help" else 2, []], words
+
+
+def test_a_mistake_waits_for_nothing_that_starts_runs(here: Path) -> None:
+    code = "import sys; from leyden.trainer.cli.main import main; assert main(['trainer.max_epochs=three']) == 2\n"
+    code += "print([name for name in sys.modules if name.startswith(('leyden.trainer.sweep', 'psutil', 'PIL'))])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def _read_files(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """The YAML files that Hydra reads from now on, with the number of times."""
+    read: Counter[str] = Counter()
+    load = ConfigRepository.load_config
+
+    def noted(self: ConfigRepository, config_path: str) -> Any:
+        found = load(self, config_path)
+        read[config_path] += found is not None and found.path.startswith(("pkg://leyden", "file:"))
+        return found
+
+    monkeypatch.setattr(ConfigRepository, "load_config", noted)
+    return read
+
+
+def test_a_valid_config_is_composed_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    composed: list[Sequence[str]] = []
+    compose = Loader.load_configuration
+
+    def noted(self: Loader, config_name: str | None, overrides: list[str], *rest: Any) -> Any:
+        composed.append(overrides)
+        return compose(self, config_name, overrides, *rest)
+
+    monkeypatch.setattr(Loader, "load_configuration", noted)
+    read = _read_files(monkeypatch)
+    Composer().run(["model=mlp", "trainer.max_steps=1"])
+    assert composed == [["model=mlp", "trainer.max_steps=1"]]
+    assert max(read.values()) == 1
+
+
+def test_an_error_and_its_remedies_read_each_file_once(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The place of the mistake and every remedy that is tried need a composition of their own."""
+    read = _read_files(monkeypatch)
+    with pytest.raises(ConfigError, match="max_epochs=3"):
+        Composer().run(["trainer.max_epoch=3"])
+    assert read["train"] == read["model/lenet5"] == 1, read
+    assert max(read.values()) == 1, read
+
+
+def test_a_file_that_was_changed_is_read_again(here: Path) -> None:
+    """Even to one of the same size; what a composition does to its values is not in the next one."""
+    file = here / "conf" / "mine.yaml"
+    file.parent.mkdir()
+    file.write_text("defaults: [train, _self_]\nseed: 1\n")
+    composer = Composer(str(file.parent), "mine")
+    seeds = [composer.run([f"batch_size={size}"]).config.seed for size in (2, 3)]
+    file.write_text("defaults: [train, _self_]\nseed: 2\n")
+    assert [*seeds, composer.run([]).config.seed, composer.run(["seed=7"]).config.seed] == [1, 1, 2, 7]
+    assert composer.run([]).config.batch_size == Composer().run([]).config.batch_size
+    (file.parent / "model").mkdir()
+    (file.parent / "model" / "lenet5.yaml").write_text("_target_: leyden.models.mlp.MLP\nhidden: [3]\n")
+    assert composer.run([]).values["model"]["hidden"] == [3], "a new file before one that was read"
 
 
 # test_topologies.py has those of topology/: few of them are this machine

@@ -1,5 +1,6 @@
 """Full disks, and run folders that are renamed, removed or locked: one sentence, and nothing is lost."""
 
+import errno
 import os
 import stat
 import subprocess
@@ -11,7 +12,9 @@ import torch
 from disk_examples import BALLAST, FREED, free
 from runs import TINY, Freeze, Processes, rows, states, summary, weights
 
+from leyden.trainer.base.storage import StorageError, storage_errors
 from leyden.trainer.entrypoints.start import start
+from leyden.trainer.launch.error_files import ErrorRecord
 from leyden.trainer.runs import checkpoints
 
 HERE = f"python_path=[{Path(__file__).parent}]"
@@ -203,6 +206,35 @@ def test_a_locked_folder_is_one_sentence(freeze: Freeze, tmp_path: Path, capfd: 
     assert "Traceback" not in printed, printed
     assert printed.count(f"the run folder {run_dir} cannot be written: ") == 1, printed
     assert summary(run_dir)["status"] == "failed", "the file itself can be written"
+
+
+@needs_root
+@pytest.mark.slow
+def test_a_run_is_not_restarted_into_a_full_disk(freeze: Freeze, processes: Processes, disk: Path) -> None:
+    run_dir = moved_to(disk, freeze("run", *disturbed("fill", 20), "topology.max_restarts=3"))
+    code, printed = processes.run(run_dir)
+    assert code == 1
+    assert "; restart " not in printed
+    assert printed.count("the disk is full at") == 1, printed
+    assert "step=00000018.ckpt\ncontinue with: leyden resume" in printed
+    free(disk)
+    code, printed = processes.run(run_dir, "resume")
+    assert code == 0, printed
+
+
+def test_which_errors_of_the_storage_last(tmp_path: Path) -> None:
+    """Of the others, such as those of a file server, a restart may meet nothing."""
+    found = []
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT, errno.EIO, errno.ETIMEDOUT):
+        (tmp_path / "run").mkdir(exist_ok=True)
+        try:
+            with storage_errors(tmp_path / "run"):
+                if number == errno.ENOENT:
+                    (tmp_path / "run").rmdir()
+                raise OSError(number, os.strerror(number), str(tmp_path / "run" / "file"))
+        except StorageError as error:
+            found.append(ErrorRecord.of(error).lasting)
+    assert found == [True, True, True, True, False, False]
 
 
 @needs_root

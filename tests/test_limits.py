@@ -18,6 +18,7 @@ import pytest
 import torch
 from PIL import Image
 
+from leyden.datasets import decode as decoding
 from leyden.datasets.cifar10 import CIFAR10
 from leyden.datasets.decode import decode, is_image
 from leyden.datasets.files import open_files
@@ -56,16 +57,16 @@ except ValueError as error:
 IMPORT = "from leyden.datasets.image_folder import ImageFolder"
 
 
-def encoded(kind: str = "JPEG", progressive: bool = False) -> bytes:
-    pixels = np.random.default_rng(0).integers(0, 255, (24, 32, 3), dtype=np.uint8)
+def encoded(kind: str = "JPEG", progressive: bool = False, shape: tuple[int, int] = (24, 32)) -> bytes:
+    pixels = np.random.default_rng(0).integers(0, 255, (*shape, 3), dtype=np.uint8)
     buffer = io.BytesIO()
     Image.fromarray(pixels).save(buffer, kind, **({"progressive": True} if progressive else {}))
     return buffer.getvalue()
 
 
-def with_scans(scans: int) -> bytes:
+def with_scans(scans: int, shape: tuple[int, int] = (240, 320)) -> bytes:
     """A progressive JPEG whose last scan is repeated."""
-    data = encoded(progressive=True)
+    data = encoded(progressive=True, shape=shape)
     last = data.rfind(b"\xff\xda")
     return data[:last] + data[last:-2] * (scans - count_scans(data) + 1) + b"\xff\xd9"
 
@@ -155,9 +156,32 @@ def test_neighbours_of_a_limit_pass(kind: str) -> None:
     assert decode(data, "x", limits=Limits(pixels=24 * 32)).shape == (24, 32, 3)
     with pytest.raises(ValueError, match=r"x: .*dataset\.limits\.pixels=767"):
         decode(data, "x", limits=Limits(pixels=24 * 32 - 1))
-    assert decode(with_scans(64), "x").shape == (24, 32, 3)
+    assert decode(with_scans(64), "x").shape == (240, 320, 3)
     with pytest.raises(ValueError, match="65 scans"):
         decode(with_scans(65), "x")
+
+
+def test_scans_of_a_tiny_image_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counting takes half as long as decoding it. As many as can take time are counted."""
+    counted: list[int] = []
+    monkeypatch.setattr(decoding, "count_scans", lambda data: (counted.append(len(data)), count_scans(data))[1])
+    assert decode(encoded(shape=(32, 32)), "x").shape == (32, 32, 3)
+    assert decode(encoded(progressive=True), "x").shape == (24, 32, 3)
+    assert not counted
+    with pytest.raises(ValueError, match=r"more than dataset\.limits\.scans=64"):
+        decode(with_scans(3000, (32, 32)), "x")
+
+
+def test_scans_are_counted_for_pillow_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It decodes what has no header for simplejpeg."""
+
+    def refuses(data: bytes) -> None:
+        raise ValueError("no header")
+
+    monkeypatch.setattr(decoding.simplejpeg, "decode_jpeg_header", refuses)
+    assert decode(encoded(), "x").shape == (24, 32, 3)
+    with pytest.raises(ValueError, match="2,000 scans"):
+        decode(with_scans(2000), "x")
 
 
 @pytest.mark.parametrize("archive", [False, True])

@@ -15,6 +15,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from leyden.trainer.components.callbacks import confusion_matrix
 from leyden.trainer.components.callbacks.confusion_matrix import picture
 from leyden.trainer.components.callbacks.train_images import grid
+from leyden.trainer.core.state import RunState
 from leyden.trainer.entrypoints.start import start
 
 QUICK = [*TINY, "augment=none", "trainer.max_epochs=1", "trainer.enable_progress_bar=false"]
@@ -42,6 +43,37 @@ def test_first_training_images(freeze: Freeze) -> None:
     assert len(tiles) == 16
     for tile, image in zip(tiles, first, strict=False):
         assert np.array_equal(tile[7::14, 7::14, 0], image), "not the pixels that the network sees"
+
+
+@pytest.mark.parametrize("steps", [1, 3])
+def test_the_first_step_does_not_wait_for_the_logger_of_its_images(
+    freeze: Freeze, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorBoard is slow to import. A run of one step has its image nevertheless."""
+    run_dir = freeze("run", *QUICK, "batch_size=16", f"trainer.max_steps={steps}")
+    logged: list[int] = []
+    report = RunState.report_image
+
+    def noted(state: RunState, name: str, image: Image.Image) -> None:
+        if name == "images/train":
+            logged.append(state.step)
+        report(state, name, image)
+
+    monkeypatch.setattr(RunState, "report_image", noted)
+    assert start(run_dir) == 0
+    assert logged == [1]
+    assert len(pictures(run_dir)["images/train"]) == 1
+
+
+def test_a_failed_run_has_the_images_that_it_failed_with(freeze: Freeze, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_dir = freeze("run", *QUICK, "batch_size=16", "model.hidden=[8]")
+
+    def failing(*arguments: object, **named: object) -> None:
+        raise RuntimeError("the first step")
+
+    monkeypatch.setattr(torch.nn.functional, "cross_entropy", failing)
+    assert start(run_dir) == 1
+    assert len(pictures(run_dir)["images/train"]) == 1
 
 
 def _training_batches(run_dir: Path) -> list[np.ndarray]:

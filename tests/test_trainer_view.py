@@ -1,5 +1,7 @@
 """What a module may ask of `self.trainer`: the values are those of Lightning's Trainer, the rest is refused by name."""
 
+import functools
+import inspect
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,16 @@ import trainer_view_examples
 from lightning.pytorch import Trainer
 from runs import POINTS, Freeze, cut_back, metrics, summary, weights
 
+from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
+from leyden.trainer.config.compose import Composer
+from leyden.trainer.config.lightning import trainer_uses
+from leyden.trainer.config.schema import Target
+from leyden.trainer.config.targets import build
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
 
+HERE = Path(__file__).parent
 FEW_BATCHES = ["trainer.limit_train_batches=3", "trainer.limit_val_batches=2"]
 OPTIONS = [*POINTS, "logger=none", "trainer.log_every_n_steps=50"]
 
@@ -99,6 +107,38 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_an_optimizer_that_is_an_argument_with_partial(freeze: Freeze) -> None:
+    optimizer = "+task.optimizer={_target_:torch.optim.SGD,_partial_:true,lr:0.1,momentum:0.9}"
+    partial = freeze("partial", *OPTIONS, asking("TakesPartials"), optimizer)
+    plain = freeze("plain", *OPTIONS, "task._target_=lightning_examples.Plain")
+    for run_dir in (partial, plain):
+        assert start(run_dir) == 0
+    assert all(torch.equal(value, weights(plain)[name]) for name, value in weights(partial).items())
+    options = [option for option in OPTIONS if not option.startswith("python_path=")]
+    with pytest.raises(ConfigError, match="SGD takes no argument 'momentom'; did you mean momentum"):
+        Composer(str(HERE)).run([*options, asking("TakesPartials"), optimizer.replace("momentum", "momentom")])
+
+
+def test_partials_nest() -> None:
+    """As Hydra's instantiate has them: what is inside of one is built with it, the function is called by its owner."""
+    norm = {"_target_": "torch.nn.GroupNorm", "_partial_": True, "num_groups": 2}
+    inner = {"_target_": "torch.nn.Linear", "in_features": 2, "out_features": 3}
+    values = {"_target_": "trainer_view_examples.Keeps", "norm": norm, "layers": [inner, {"a": norm}]}
+    kept = build(Target.model_validate(values))
+    assert isinstance(kept.norm, functools.partial)
+    assert kept.norm(num_channels=4).num_groups == 2
+    assert isinstance(kept.layers[0], torch.nn.Linear)
+    assert kept.layers[1]["a"](num_channels=8).num_channels == 8
+
+
+@pytest.mark.parametrize("key", ["augment", "callbacks.mine"])
+def test_a_partial_that_nothing_completes_is_an_error(key: str) -> None:
+    node = f"+{key}={{_target_:trainer_view_examples.Keeps,_partial_:true,norm:1}}"
+    with pytest.raises(ConfigError) as told:
+        Composer(str(HERE)).run([*(["augment=null"] if key == "augment" else []), node])
+    assert [(p.key, p.remedy) for p in told.value.problems] == [(f"{key}._partial_", "leave it out")]
+
+
 @pytest.mark.parametrize("name", ["AsksTooMuch", "AsksBaseTooMuch"])
 def test_what_is_not_offered_is_found_in_the_source_before_the_start(
     here: Path, capsys: pytest.CaptureFixture[str], name: str
@@ -109,6 +149,18 @@ def test_what_is_not_offered_is_found_in_the_source_before_the_start(
     printed = " ".join(capsys.readouterr().err.split())
     assert f"{name} reads self.trainer.fit_loop ({file}:{line}), which Leyden's trainer does not offer" in printed
     assert not list(here.iterdir())
+
+
+def test_sources_that_never_say_trainer_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find a class in its file, Python parses all of it: nn.Module's takes longer than every other check."""
+    parsed: list[type] = []
+    find = inspect.getsourcelines
+    monkeypatch.setattr(inspect, "getsourcelines", lambda cls: (parsed.append(cls), find(cls))[1])
+    trainer_uses._read.cache_clear()
+    found = trainer_uses.uses(trainer_view_examples.AsksTooMuch)
+    assert "fit_loop" in [use.name for use in found]
+    assert trainer_view_examples.AsksTooMuch in parsed
+    assert torch.nn.Module not in parsed
 
 
 def test_a_module_that_looks_before_it_reads_is_not_refused(here: Path, seen: list[Any]) -> None:

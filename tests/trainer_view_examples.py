@@ -79,6 +79,17 @@ class HydraTemplate(Plain):
         return torch.optim.SGD(self.trainer.model.parameters(), lr=0.1, momentum=0.9)
 
 
+class TakesPartials(Plain):
+    """The optimizer as an argument, to be called with the parameters (the same template, configs/model/mnist.yaml)."""
+
+    def __init__(self, optimizer: Any):
+        super().__init__()
+        self.save_hyperparameters(logger=False)
+
+    def configure_optimizers(self) -> Any:
+        return self.hparams["optimizer"](params=self.parameters())
+
+
 class AsksTooMuch(Plain):
     """Reads the loop of Lightning's Trainer in its own source."""
 
@@ -132,3 +143,16 @@ class Saves(Plain):
         path = Path(self.trainer.default_root_dir) / "end.ckpt"
         self.trainer.save_checkpoint(path)
         SEEN.append(path.is_file())
+
+
+class Keeps:
+    """Its arguments as it got them. Has a hook and can be called: of the kind of a callback and of an augmentation."""
+
+    def __init__(self, norm: Any, layers: Any = None):
+        self.norm, self.layers = norm, layers
+
+    def __call__(self, image: Any, key: Any) -> Any:
+        return image
+
+    def on_step_end(self, state: Any) -> None:
+        pass

@@ -20,7 +20,13 @@ _open_folders: dict[Path, int] = {}
 
 
 class StorageError(Explained, OSError):
-    """The folder of a run cannot be written or read any more."""
+    """The folder of a run cannot be written or read any more.
+
+    Attributes:
+        lasting: whether it stays as long as nobody does something about it; errors of a disk or a file server may pass.
+    """
+
+    lasting = True
 
 
 def hold(folder: Path) -> None:
@@ -51,7 +57,9 @@ def storage_errors(folder: Path) -> Generator[None, None, None]:
         sentence = None if isinstance(error, Explained) else described(error, folder)
         if sentence is None:
             raise
-        raise StorageError(sentence) from error
+        found = StorageError(sentence)
+        found.lasting = error.errno in (*NO_SPACE, *_LOCKED) or not _is_there(folder)
+        raise found from error
 
 
 def described(error: OSError, folder: Path, needed: int = 0) -> str | None:

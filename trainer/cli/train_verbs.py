@@ -32,12 +32,13 @@ def _sweep(composer: Any, overrides: list[str]) -> int:
 
 
 def _start_new(composer: Any, overrides: list[str]) -> int:
+    run = composer.run(overrides)
+    # not above: a mistake in the config does not wait for them
     from ..base.paths import shown
     from ..runs.folder import freeze, refuse_frozen
     from ..runs.lease import hold_lease
     from ..sweep.hopping_plan import is_pipeline
 
-    run = composer.run(overrides)
     if run.is_sweep:
         return _sweep(composer, overrides)
     if is_pipeline(run.composed):

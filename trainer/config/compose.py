@@ -26,7 +26,7 @@ from ..hardware.topology import resolve_device_kind
 from ..runs.folder import Claim, claim
 from ..runs.renamed import renamed_in, with_new_names
 from .checks import check_classes, check_values
-from .hydra_compat import CachingConfigRepository, ConfigLoader, Hydra, create_config_search_path, yaml_file
+from .hydra_compat import CachingConfigRepository, ConfigLoader, Hydra, create_config_search_path
 from .hydra_errors import CompositionRequest, explained
 from .leftover_keys import Leftover, drop_from_composition, leftovers, not_taken, notices
 from .provenance import Given, Origin
@@ -76,14 +76,6 @@ class Loader(ConfigLoader):
             composed = self.load_configuration(config_name, list(overrides), RunMode.MULTIRUN)
             self._plain[wanted] = OmegaConf.to_container(without_hydra(composed), resolve=False)
         return self._plain[wanted]
-
-    def files(self, config_name: str | None, overrides: list[str]) -> list[tuple[Path, str]]:
-        """The YAML files of a composition in merge order, and the package of each."""
-        defaults = self.compute_defaults_list(config_name, overrides, RunMode.MULTIRUN).defaults
-        _, repository = self.parsed(config_name, overrides)
-        named = [(d.config_path, d.package or "") for d in defaults if d.config_path]
-        found = [(yaml_file(repository.delegate, path), package) for path, package in named]
-        return [(file, package) for file, package in found if file is not None]
 
 
 def _refuse_too_large(file: Path) -> None:
@@ -239,10 +231,10 @@ class Composer:
 
     def origin(self, overrides: Sequence[str]) -> Origin:
         """The place where each key of this composition was set."""
-        parsed, _ = self.loader.parsed(self.config_name, list(overrides))
+        parsed, files = self.loader.loaded(self.config_name, list(overrides))
         given = [Given(o.key_or_group, typed) for o, typed in zip(parsed, overrides, strict=True)]
         origin = Origin(given)
-        for file, package in self.loader.files(self.config_name, list(overrides)):
+        for file, package in files:
             origin.read(file, package, shipped=file.is_relative_to(_SHIPPED))
         return origin
 

@@ -75,6 +75,9 @@ def node_problems(key: str, node: Target) -> Iterator[Problem]:
     if isinstance(found, Problem):
         yield found
         return
+    if node.partial and _is_group_node(key) and not _supplied(key):
+        text = "would be a function that nothing calls: the run supplies no arguments of this group"
+        yield Problem(f"{key}._partial_", text, True, LEAVE_OUT)
     parameters = _parameters(found)
     if parameters is None:
         return
@@ -102,9 +105,13 @@ def unknown_arguments(key: str, node: Target) -> list[str]:
 
 
 def _supplied(key: str) -> tuple[str, ...]:
+    return SUPPLIED.get(key.partition(".")[0], ()) if _is_group_node(key) else ()
+
+
+def _is_group_node(key: str) -> bool:
+    """Whether the run itself builds the node, which is no argument of another."""
     group, _, name = key.partition(".")
-    is_group_node = not name or (group in ("callbacks", "logger") and "." not in name)
-    return SUPPLIED.get(group, ()) if is_group_node else ()
+    return not name or (group in ("callbacks", "logger") and "." not in name)
 
 
 def find(key: str, node: Target) -> Callable[..., Any] | Problem:

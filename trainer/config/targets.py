@@ -1,6 +1,8 @@
 """Building of `_target_` nodes, and the constructor arguments that the run supplies."""
 
 import inspect
+from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from .lightning.base_classes import is_data_module_class
@@ -32,18 +34,29 @@ def takes(constructor: Any, argument: str) -> bool:
 
 
 def build(node: Target, **supplied: Any) -> Any:
-    """The object that a node describes; `supplied` fills the parameters that the node does not set."""
+    """The object that a node describes; `supplied` fills the parameters that the node does not set.
+
+    A node of a config group that is `_partial_` is completed here, by what the run supplies.
+    """
+    return _bound(node, supplied)()
+
+
+def _bound(node: Target, supplied: Mapping[str, Any]) -> "partial[Any]":
     constructor = locate(node.target)
     arguments = {name: _nested(value) for name, value in node.arguments.items()}
     for name, value in supplied.items():
         if arguments.get(name) is None and takes(constructor, name):
             arguments[name] = value
-    return constructor(**with_options(constructor, arguments))
+    return partial(constructor, **with_options(constructor, arguments))
 
 
 def _nested(value: Any) -> Any:
+    """A value of a node: nodes in it are built, or, with `_partial_`, left to the object that gets them to call."""
     if isinstance(value, dict):
-        return build(Target.model_validate(value)) if "_target_" in value else {k: _nested(v) for k, v in value.items()}
+        if "_target_" not in value:
+            return {name: _nested(item) for name, item in value.items()}
+        node = Target.model_validate(value)
+        return _bound(node, {}) if node.partial else build(node)
     return [_nested(item) for item in value] if isinstance(value, list) else value
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ..config.ended_runs import changed_since_end, end_reason
 from ..config.schema import load
+from ..launch.agent import first_usable
 from ..launch.multi_node import follow, lead, run_node
 from ..launch.rendezvous import Rendezvous
 from ..launch.signals import ReceivedSignals
@@ -14,7 +15,7 @@ from ..launch.slurm.batch_script import script_path
 from ..launch.slurm.rendezvous import JOIN_TIMEOUT_S, own_address, published, wait_for_leader
 from ..launch.store import listening_socket
 from ..launch.worker_group import JobSpec
-from ..runs.checkpoints import saved
+from ..runs.checkpoints import intact
 from ..runs.exit_codes import EXIT_CODES
 from ..runs.slurm import STOP_REQUESTED
 from ..runs.summary import mark_failed
@@ -31,22 +32,30 @@ def main(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
     if verb != "eval" and (run_dir / STOP_REQUESTED).exists():
         # requested while the job was being requeued
         return EXIT_CODES["preempted"]
-    job = job_of(load(run_dir), run_dir, verb, checkpoint)
+    try:
+        return _run(run_dir, verb, checkpoint)
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        if _node() == 0 and verb != "eval":
+            mark_failed(run_dir, str(error), -1)
+        return 2
+
+
+def _run(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
+    try:
+        config = load(run_dir)
+    except OSError as error:
+        raise ValueError(f"the run's config cannot be read: {error}") from error
+    job = job_of(config, run_dir, verb, checkpoint)
     job = replace(job, checkpoint=starting_point(job))
     ended = end_reason(run_dir, job.config, job.checkpoint, changed_since_end(run_dir)) if verb != "eval" else None
     if ended is not None:
         # requeued after its end: by Slurm, which had lost a node, or by hand
         print(f"nothing is left to train: the run {ended}", flush=True)
         return EXIT_CODES["done"]
-    try:
-        if job.config.topology.nodes == 1:
-            return start_here(job.config, run_dir, verb, job.checkpoint)
-        return run_node(job, _part)
-    except ValueError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        if _node() == 0 and verb != "eval":
-            mark_failed(run_dir, str(error), -1)
-        return 2
+    if job.config.topology.nodes == 1:
+        return start_here(job.config, run_dir, verb, job.checkpoint)
+    return run_node(job, _part)
 
 
 def _part(job: JobSpec, signals: ReceivedSignals) -> int:
@@ -66,8 +75,8 @@ def starting_point(job: JobSpec) -> Path | None:
     if job.checkpoint is None or job.verb == "eval":
         return job.checkpoint
     submitted = script_path(job).stat().st_mtime_ns
-    fresh = [path for path in saved(job.run_dir) if path.stat().st_mtime_ns > submitted]
-    return fresh[0] if fresh else job.checkpoint
+    fresh = [path for path in intact(job.run_dir) if path.stat().st_mtime_ns > submitted]
+    return first_usable(fresh) or job.checkpoint
 
 
 def _node() -> int:

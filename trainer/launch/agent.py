@@ -5,12 +5,13 @@ step that workers agree to stop at, no root cause on another node, and no worker
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
 from ..base.signals import restore_handlers
-from ..runs.checkpoints import saved
+from ..runs.checkpoints import intact, saved
 from ..runs.exit_codes import EXIT_CODES, REFUSED
 from ..runs.folder import remove_unstarted
 from ..runs.summary import last_good_checkpoint, mark_failed, mark_refused, read_summary
@@ -56,13 +57,13 @@ def run_with_restarts(job: JobSpec, signals: ReceivedSignals, agents: AgentGroup
             agents.end_run(2, failure.message, users_mistake=True)
             remove_unstarted(job.run_dir, job.verb)
             raise failure.as_mistake()
-        if restart_count == max_restarts or signals.received:
+        if restart_count == max_restarts or failure.lasting or signals.received:
             code = signals.exit_code if signals.received else 1
             _report(job, failure)
             agents.end_run(code, str(failure))
             return code
         job = replace(first, verb="resume", checkpoint=_restart_checkpoint(first, before))
-        start = job.checkpoint or next(iter(saved(job.run_dir)), None)
+        start = job.checkpoint or next(iter(intact(job.run_dir)), None)
         from_where = start.name if start else "its beginning"
         reason = f"{failure}; restart {restart_count + 1} of {max_restarts} from {from_where}"
         print(reason, file=sys.stderr, flush=True)
@@ -124,5 +125,17 @@ def _restart_checkpoint(first: JobSpec, before: dict[Path, int]) -> Path | None:
     """
     if first.checkpoint is None:
         return None
-    fresh = [path for path, written in _write_times(first.run_dir).items() if before.get(path) != written]
-    return fresh[0] if fresh else first.checkpoint
+    written = _write_times(first.run_dir)
+    fresh = [path for path in intact(first.run_dir) if path in written and before.get(path) != written[path]]
+    return first_usable(fresh) or first.checkpoint
+
+
+def first_usable(paths: Sequence[Path]) -> Path | None:
+    """The first checkpoint that is not damaged: a worker goes on from the one that it is given, or from none."""
+    if not paths:
+        return None
+    # not at the top: it imports torch
+    from ..core.checkpoints.checkpoint_io import first_readable
+
+    found = first_readable(paths)
+    return found and found[0]

@@ -64,7 +64,8 @@ class ElasticWorkerGroup(WorkerGroup):
         if not self.failed():  # else the store may be lost, too
             self.store.set(f"leyden/worker/{number}/failed", str(incarnation))
         max_restarts = self.job.config.topology.max_restarts
-        restarts = incarnation < max_restarts and not self.signals.received and not self.failed()
+        lasting = failure.error is not None and failure.error.lasting
+        restarts = incarnation < max_restarts and not lasting and not self.signals.received and not self.failed()
         if restarts:
             self._restart_at[number] = time.monotonic() + _RESTART_DELAY_S
         if restarts or self.active() or not self.peers.workers_finished() or self._succeeded():

@@ -16,6 +16,7 @@ from typing import Any
 from ..base.atomic_file import atomic_file
 from ..base.errors import CannotStart, Explained, Refused
 from ..base.heartbeat import HeartbeatReading, heartbeat
+from ..base.storage import StorageError
 
 ERROR_FILES = "LEYDEN_FAILURES"
 """Environment variable: the folder of the files."""
@@ -36,6 +37,8 @@ class ErrorRecord:
     """Whether the preflight raised it."""
     problem: dict[str, Any] = field(default_factory=dict)
     """The user's mistake with its key, where that is known: fields of `errors.Problem`."""
+    lasting: bool = False
+    """Whether a restart would meet it again: a full disk, a folder that is gone."""
 
     @classmethod
     def of(cls, error: Exception) -> "ErrorRecord":
@@ -46,7 +49,8 @@ class ErrorRecord:
         found = error.problem if isinstance(error, CannotStart) else None
         problem = {} if found is None else {name: v for name, v in asdict(found).items() if v is not ...}
         trace = "" if isinstance(error, Explained) else traceback.format_exc()
-        return cls(time.time(), message, mistake, trace, isinstance(error, Refused), problem)
+        lasting = isinstance(error, StorageError) and error.lasting
+        return cls(time.time(), message, mistake, trace, isinstance(error, Refused), problem, lasting)
 
 
 class ErrorFiles:

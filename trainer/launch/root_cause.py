@@ -28,6 +28,8 @@ class Failure:
     """Whether the preflight raised it."""
     problem: Mapping[str, Any] = field(default_factory=dict)
     """The user's mistake with its key, where that is known."""
+    lasting: bool = False
+    """Whether a restart would meet it again."""
 
     def as_mistake(self) -> CannotStart:
         """The exception that the process raised, for the user."""
@@ -53,7 +55,7 @@ def root_cause(exits: Sequence[ProcessExit]) -> Failure:
     recorded = causes or recorded
     if recorded:
         first, error = min(recorded, key=lambda pair: pair[1].time)
-        details = (error.message, error.users_mistake, error.traceback, error.refused, error.problem)
+        details = (error.message, error.users_mistake, error.traceback, error.refused, error.problem, error.lasting)
         return Failure(first.role.title, first.role.rank, *details)
     if failed:
         return _without_error(failed[0])

@@ -16,6 +16,9 @@ _SIDE = 112
 class TrainImages:
     """One image of the first `count` training samples of a new run, as the network receives them: `images/train`.
 
+    It is logged with the batch after them, or before a checkpoint or the end of the run: the first step does not wait
+    for TensorBoard, which is slow to import.
+
     The first element of a batch must be images (batch, 1 or 3 channels, height, width); other data gives no image.
 
     Raises:
@@ -30,6 +33,7 @@ class TrainImages:
         self._done = False
 
     def on_train_batch(self, state: RunState, batch: Any) -> None:
+        self._report(state)
         if self._done:
             return
         images = _images_of(batch)
@@ -39,9 +43,21 @@ class TrainImages:
             self._done = True
             return
         self._kept.append(_pixels(state, images[: self.count - sum(map(len, self._kept))]))
+
+    def on_checkpoint(self, state: RunState) -> None:
+        self._report(state)
+
+    def on_fit_end(self, state: RunState) -> None:
+        self._report(state)
+
+    def on_exception(self, state: RunState) -> None:
+        self._report(state)
+
+    def _report(self, state: RunState) -> None:
+        """Log the image if it is complete."""
         if sum(map(len, self._kept)) == self.count:
-            state.report_image("images/train", grid(torch.cat(self._kept)))
-            self._done, self._kept = True, []
+            images, self._done, self._kept = torch.cat(self._kept), True, []
+            state.report_image("images/train", grid(images))
 
 
 def _images_of(batch: Any) -> Tensor | None:

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import linecache
 import textwrap
 from collections.abc import Iterator
 from functools import cache
@@ -38,7 +39,11 @@ def uses(cls: type, trainer: str = "self.trainer") -> list[Use]:
 
 @cache  # nn.Module alone has 2,600 lines, and a sweep asks for every trial
 def _read(cls: type, trainer: str) -> "_Reader":
-    reader = _Reader(inspect.getsourcefile(cls) or "" if cls.__module__ != "builtins" else "", trainer)
+    file = inspect.getsourcefile(cls) or "" if cls.__module__ != "builtins" else ""
+    reader = _Reader(file, trainer)
+    name = trainer.rpartition(".")[2]
+    if file and not any(name in line for line in linecache.getlines(file)):
+        return reader  # to find a class in its source, Python parses the file: a third of a second for nn.Module
     try:
         lines, first = inspect.getsourcelines(cls)
         tree = ast.parse(textwrap.dedent("".join(lines)))

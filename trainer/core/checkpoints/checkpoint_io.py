@@ -3,7 +3,7 @@
 import errno
 import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -221,17 +221,30 @@ def newest(run_dir: Path, fits: Fits | None = None, to_evaluate: bool = False) -
     if last.exists() and not any(os.path.samefile(last, path) for path in candidates):
         candidates.insert(0, last)
     reasons: list[str] = []
+    found = first_readable(candidates, fits, to_evaluate, reasons)
+    if candidates and found is None:
+        none = f"none of the {len(candidates)} checkpoints in {folder(run_dir)} can be used"
+        raise DamagedCheckpoint(f"{none}; the newest: {reasons[0]}")
+    return found
+
+
+def first_readable(
+    candidates: Sequence[Path], fits: Fits | None = None, to_evaluate: bool = False, reasons: list[str] | None = None
+) -> tuple[Path, dict[str, Any]] | None:
+    """The first intact one of some checkpoints; damaged ones as in `newest`.
+
+    Args:
+        reasons: gets a line for each damaged one.
+    """
     for path in candidates:
         try:
             return path, read_to_resume(path, fits)
         except ValueError as error:
             if to_evaluate and isinstance(error, NotFiniteCheckpoint):
                 raise
-            reasons.append(str(error))
+            if reasons is not None:
+                reasons.append(str(error))
             log.warning("%s; trying the one before", error)
             if not to_evaluate:
                 note_damaged(path, str(error))
-    if candidates:
-        none = f"none of the {len(candidates)} checkpoints in {folder(run_dir)} can be used"
-        raise DamagedCheckpoint(f"{none}; the newest: {reasons[0]}")
     return None
