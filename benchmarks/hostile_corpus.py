@@ -1,4 +1,4 @@
-"""The hostile corpus: what hostile files, configs and messages do to the commands that meet them, which should be nothing.
+"""The hostile corpus: what hostile files, configs and messages do to the commands that meet them, which is nothing.
 
     python benchmarks/hostile_corpus.py             # every entry by the real command, about half an hour on two cores
     python benchmarks/hostile_corpus.py --every 4   # the first of each door and every fourth of the others
@@ -42,28 +42,38 @@ def main() -> int:
 def result_of(outcomes: Sequence[Outcome], every: int) -> dict[str, object]:
     commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True)
     doors = {door: [one for one in outcomes if one.entry.door == door] for door in {one.entry.door for one in outcomes}}
-    rows = [_row("all", outcomes), *(_row(door, doors[door]) for door in sorted(doors, key=lambda door: -len(doors[door])))]
+    rows = [
+        _row("all", outcomes),
+        *(_row(door, doors[door]) for door in sorted(doors, key=lambda door: -len(doors[door]))),
+    ]
     text = (
-        "Hostile files, configs and messages, each met by the real command in a process of its own. Right: nothing of it was "
-        "executed, the exit code is the documented one, the message names it and is no traceback, and it took at most a "
-        "second of CPU and 512 MB beyond the same command on harmless input."
+        "Hostile files, configs and messages, each met by the real command in a process of its own. Right: nothing of "
+        "it was executed, the exit code is the documented one, the message names it and is no traceback, and it took "
+        "at most a second of CPU and 512 MB beyond the same command on harmless input."
     )
-    columns = {"figure": ["right", "s"], "cpu": ["most CPU beyond, s", ".2f"], "memory": ["most memory beyond, MB", ".0f"]}
+    columns = {
+        "figure": ["right", "s"],
+        "cpu": ["most CPU beyond, s", ".2f"],
+        "memory": ["most memory beyond, MB", ".0f"],
+    }
     measurement = {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, CPU", "date": date.today().isoformat(),
+        "machine": f"{os.cpu_count()} cores, {platform.machine()}, CPU",
+        "date": date.today().isoformat(),
         "commit": commit.strip(),
-        "command": "python benchmarks/hostile_corpus.py" + (f" --every {every}" if every > 1 else ""), "rows": rows,
-    }  # fmt: skip
+        "command": "python benchmarks/hostile_corpus.py" + (f" --every {every}" if every > 1 else ""),
+        "rows": rows,
+    }
     return {"title": "Hostile input", "text": text, "columns": columns, "measurements": [measurement]}
 
 
 def _row(what: str, outcomes: Sequence[Outcome]) -> dict[str, object]:
     right = sum(not outcome.faults for outcome in outcomes)
     return {
-        "what": what, "figure": f"{right} of {len(outcomes)}",
+        "what": what,
+        "figure": f"{right} of {len(outcomes)}",
         "cpu": max(0.0, *(round(outcome.cpu_s, 2) for outcome in outcomes)),
         "memory": max(0.0, *(round(outcome.memory_mb) for outcome in outcomes)),
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

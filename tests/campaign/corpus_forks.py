@@ -25,7 +25,6 @@ def main(folder: Path, every: int) -> int:
 
 def shown(outcome: Outcome) -> Outcome:
     """Print an entry with its faults."""
-    print(f"DEBUG {outcome.entry.door}: {outcome.entry.name} {outcome.cpu_s:.2f} {outcome.memory_mb:.0f} {outcome.measured.cpu_s:.1f}", flush=True)
     if outcome.faults:
         last = outcome.measured.output[-600:]
         print(f"{outcome.entry.door}: {outcome.entry.name}: {'; '.join(outcome.faults)}\n{last}", flush=True)

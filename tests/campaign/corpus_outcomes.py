@@ -36,13 +36,21 @@ class Outcome:
 def entries() -> list[Entry]:
     return list(
         chain(
-            hostile_configs.overrides(), hostile_configs.yaml_files(), hostile_configs.slurm_texts(),
-            hostile_runs.foreign_runs(), hostile_runs.damaged_runs(), hostile_runs.other_files(),
-            hostile_checkpoints.checkpoints_with_code(), hostile_checkpoints.checkpoints_that_lie(),
-            hostile_checkpoints.weights(), hostile_data.images(), hostile_data.archives(), hostile_data.label_files(),
+            hostile_configs.overrides(),
+            hostile_configs.yaml_files(),
+            hostile_configs.slurm_texts(),
+            hostile_runs.foreign_runs(),
+            hostile_runs.damaged_runs(),
+            hostile_runs.other_files(),
+            hostile_checkpoints.checkpoints_with_code(),
+            hostile_checkpoints.checkpoints_that_lie(),
+            hostile_checkpoints.weights(),
+            hostile_data.images(),
+            hostile_data.archives(),
+            hostile_data.label_files(),
             hostile_peer.messages(),
         )
-    )  # fmt: skip
+    )
 
 
 def one_of_each_door(every: int = 1) -> list[Entry]:

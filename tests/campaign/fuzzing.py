@@ -3,8 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
 
 from hypothesis import HealthCheck, settings
 
@@ -19,9 +18,13 @@ counted: dict[str, int] = {}
 def examples(number: int) -> settings:
     """As many examples in CI; rounds of random ones where seconds are given."""
     return settings(
-        max_examples=400 if SECONDS else number, derandomize=not SECONDS, database=None, deadline=None,
-        suppress_health_check=list(HealthCheck), print_blob=True,
-    )  # fmt: skip
+        max_examples=400 if SECONDS else number,
+        derandomize=not SECONDS,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        print_blob=True,
+    )
 
 
 def check(a_property: Callable[[], None]) -> None:
@@ -38,10 +41,8 @@ def only(name: str, *documented: type[Exception]) -> Iterator[None]:
     """Whatever is refused is refused by one of these errors, and soon."""
     counted[name] = counted.get(name, 0) + 1
     before = time.process_time()
-    try:
+    with suppress(*documented):
         yield
-    except documented:
-        pass
     spent = time.process_time() - before
     assert spent < CPU_S, f"took {spent:.1f} s"
 
@@ -53,7 +54,3 @@ def mutated(data: bytes, edits: list[tuple[int, int, bytes]]) -> bytes:
         at %= len(found) + 1
         found[at : at + length] = new
     return bytes(found)
-
-
-def as_any(value: Any) -> Any:
-    return value

@@ -19,24 +19,31 @@ from test_limits import edited, reshaped
 from leyden.trainer.runs import checkpoints
 
 _TOUCH = f"touch {CANARY}".encode()
+_SHORT = b"\x8c" + bytes([len(_TOUCH)]) + _TOUCH
+_LONG = b"X" + struct.pack("<I", len(_TOUCH)) + _TOUCH
 _OPCODES: Mapping[str, tuple[bytes, str]] = {
     # a pickle that calls os.system where it is loaded, and the name that is refused
     "GLOBAL": (b"cos\nsystem\n(S'" + _TOUCH + b"'\ntR.", "os.system"),
     "GLOBAL of posix": (b"cposix\nsystem\n(S'" + _TOUCH + b"'\ntR.", "posix.system"),
     "INST": (b"(S'" + _TOUCH + b"'\nios\nsystem\n.", "os.system"),
     "OBJ": (b"(cos\nsystem\nS'" + _TOUCH + b"'\no.", "os.system"),
-    "STACK_GLOBAL": (b"\x80\x04\x8c\x05posix\x8c\x06system\x93\x8c" + bytes([len(_TOUCH)]) + _TOUCH + b"\x85R.", "posix.system"),
+    "STACK_GLOBAL": (b"\x80\x04\x8c\x05posix\x8c\x06system\x93" + _SHORT + b"\x85R.", "posix.system"),
     "STACK_GLOBAL of the memo": (
-        b"\x80\x04\x8c\x05posix\x94\x8c\x06system\x94h\x00h\x01\x93\x8c" + bytes([len(_TOUCH)]) + _TOUCH + b"\x85R.",
-        "posix.system"),
+        b"\x80\x04\x8c\x05posix\x94\x8c\x06system\x94h\x00h\x01\x93" + _SHORT + b"\x85R.",
+        "posix.system",
+    ),
     "a memo overwritten": (
-        b"\x80\x04\x8c\x05torchq\x000\x8c\x05posixq\x000\x8c\x06system\x94h\x00h\x01\x93\x8c" + bytes([len(_TOUCH)])
-        + _TOUCH + b"\x85R.", ""),
-    "NEWOBJ": (b"\x80\x02csubprocess\nPopen\n(X" + struct.pack("<I", len(_TOUCH)) + _TOUCH + b"t\x81.", "subprocess.Popen"),
+        b"\x80\x04\x8c\x05torchq\x000\x8c\x05posixq\x000\x8c\x06system\x94h\x00h\x01\x93" + _SHORT + b"\x85R.",
+        "",
+    ),
+    "NEWOBJ": (b"\x80\x02csubprocess\nPopen\n(" + _LONG + b"t\x81.", "subprocess.Popen"),
     "BUILD": (b"ctorch.nn.modules.linear\nLinear\n)\x81}S'forward'\ncos\nsystem\nsb.", "os.system"),
-    "REDUCE of eval": (b"c__builtin__\neval\n(S'__import__(\"os\").system(\"touch canary\")'\ntR.", "eval"),
-    "builtins.exec": (b"cbuiltins\nexec\n(S'open(\"canary\", \"w\")'\ntR.", "exec"),
-    "an attribute of an allowed module": (b"\x80\x04\x8c\x05torch\x8c\tos.system\x93\x8c" + bytes([len(_TOUCH)]) + _TOUCH + b"\x85R.", "os.system"),
+    "REDUCE of eval": (b'c__builtin__\neval\n(S\'__import__("os").system("touch canary")\'\ntR.', "eval"),
+    "builtins.exec": (b'cbuiltins\nexec\n(S\'open("canary", "w")\'\ntR.', "exec"),
+    "an attribute of an allowed module": (
+        b"\x80\x04\x8c\x05torch\x8c\tos.system\x93" + _SHORT + b"\x85R.",
+        "os.system",
+    ),
     "torch.load in a pickle": (b"ctorch\nload\n(S'evil.pt'\ntR.", "torch.load"),
     "torch.hub.load": (b"ctorch.hub\nload\n(S'.'\nS'x'\ntR.", "torch.hub.load"),
     "EXT1": (b"\x80\x02\x82\x01.", ""),
@@ -48,7 +55,7 @@ _OPCODES: Mapping[str, tuple[bytes, str]] = {
     "a list of itself": (b"\x80\x04]\x94h\x00a.", ""),
     "nothing on the stack": (b"\x80\x04R.", ""),
     "no STOP": (b"\x80\x04}", ""),
-}  # fmt: skip
+}
 
 
 def _replaced(make: Callable[[Path], None]) -> Make:
@@ -95,8 +102,12 @@ def _legacy(path: Path) -> None:
 
 def _tar(path: Path) -> None:
     with tarfile.open(path, "w") as archive:
-        for name, data in {"sys_info": pickle.dumps({}), "pickle": _OPCODES["GLOBAL"][0], "storages": b"x",
-                           "tensors": b"x"}.items():  # fmt: skip
+        for name, data in {
+            "sys_info": pickle.dumps({}),
+            "pickle": _OPCODES["GLOBAL"][0],
+            "storages": b"x",
+            "tensors": b"x",
+        }.items():
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
@@ -228,10 +239,11 @@ _INDEXES: Mapping[str, str] = {
     "a huge shape": json.dumps({"workers": 1, "tensors": {"model/a": {**_ENTRY, "shape": [1 << 50]}}}),
     "a negative shape": json.dumps({"workers": 1, "tensors": {"model/a": {**_ENTRY, "shape": [-1]}}}),
     "a worker outside": json.dumps(
-        {"workers": 1, "tensors": {"model/a": {**_ENTRY, "pieces": [{"worker": "../../x", "offset": [0], "shape": [2]}]}}}),
+        {"workers": 1, "tensors": {"model/a": {**_ENTRY, "pieces": [{"worker": "../x", "offset": [0], "shape": [2]}]}}}
+    ),
     "a parameter that is none": json.dumps({"workers": 1, "tensors": {"optimizer/__class__/x": _ENTRY}}),
     "a slice that no file has": json.dumps({"workers": 1, "tensors": {"model/a": _ENTRY}}),
-}  # fmt: skip
+}
 
 
 def _with_index(text: str, shard: bytes | None = None) -> Make:
@@ -255,23 +267,48 @@ def checkpoints_with_code() -> Iterator[Entry]:
     for name, (write, says) in _CONTAINERS.items():
         yield Entry("checkpoint", name, ("eval", "run"), [says], _replaced(write), harmless="eval")
     resume = ("resume", "run", "trainer.max_steps=32")
-    yield Entry("checkpoint", "code, resume", resume, ["posix.system"],
-                _replaced(lambda path: container(_OPCODES["STACK_GLOBAL"][0], path)), harmless="resume")  # fmt: skip
+    yield Entry(
+        "checkpoint",
+        "code, resume",
+        resume,
+        ["posix.system"],
+        _replaced(lambda path: container(_OPCODES["STACK_GLOBAL"][0], path)),
+        harmless="resume",
+    )
 
 
 def checkpoints_that_lie() -> Iterator[Entry]:
     for name, change in _INSIDE.items():
         # NaN: the weights that were asked for, which is a failure and no mistake
         codes = (1, 2) if name in ("NaN", "infinite") else (0, 2) if name in _HARMLESS_INSIDE else (2,)
-        yield Entry("checkpoint's content", name, ("eval", "run"), ["step="] if codes != (0, 2) else [],
-                    _changed(change), codes, "eval")  # fmt: skip
+        yield Entry(
+            "checkpoint's content",
+            name,
+            ("eval", "run"),
+            ["step="] if codes != (0, 2) else [],
+            _changed(change),
+            codes,
+            "eval",
+        )
     for name, text in _INDEXES.items():
         yield Entry("checkpoint's index", name, ("eval", "run"), ["step="], _with_index(text), harmless="eval")
     index = json.dumps({"workers": 1, "tensors": {"model/a": _ENTRY}})
-    yield Entry("checkpoint's index", "code in a worker's file", ("eval", "run"), ["os.system"],
-                _with_index(index, _OPCODES["GLOBAL"][0]), harmless="eval")  # fmt: skip
-    yield Entry("checkpoint's index", "a list in a worker's file", ("eval", "run"), ["shard0000"],
-                _with_index(index, pickle.dumps([1])), harmless="eval")  # fmt: skip
+    yield Entry(
+        "checkpoint's index",
+        "code in a worker's file",
+        ("eval", "run"),
+        ["os.system"],
+        _with_index(index, _OPCODES["GLOBAL"][0]),
+        harmless="eval",
+    )
+    yield Entry(
+        "checkpoint's index",
+        "a list in a worker's file",
+        ("eval", "run"),
+        ["shard0000"],
+        _with_index(index, pickle.dumps([1])),
+        harmless="eval",
+    )
 
 
 _HARMLESS_INSIDE = ("threads", "data", "a callback's state", "2^40 values in 40 lists", "objects of metrics")
@@ -293,12 +330,16 @@ _SAFETENSORS: Mapping[str, bytes] = {
     "no JSON": _safetensors(b"touch canary"),
     "offsets outside": _safetensors(b'{"w":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4000000000000]}}'),
     "negative offsets": _safetensors(b'{"w":{"dtype":"F32","shape":[1],"data_offsets":[-4,0]}}'),
-    "overlapping": _safetensors(b'{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"b":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}'),
-    "a shape that overflows": _safetensors(b'{"w":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,16]}}'),
+    "overlapping": _safetensors(
+        b'{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"b":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}'
+    ),
+    "a shape that overflows": _safetensors(
+        b'{"w":{"dtype":"F32","shape":[4294967296,4294967296,4],"data_offsets":[0,16]}}'
+    ),
     "an unknown dtype": _safetensors(b'{"w":{"dtype":"os.system","shape":[4],"data_offsets":[0,16]}}'),
     "empty": b"",
     "a pickle": _OPCODES["GLOBAL"][0],
-}  # fmt: skip
+}
 
 
 def weights() -> Iterator[Entry]:
@@ -308,11 +349,31 @@ def weights() -> Iterator[Entry]:
     for name in ("GLOBAL", "STACK_GLOBAL of the memo", "INST"):
         make = lambda here, name=name: container(_OPCODES[name][0], here / "w.ckpt")  # noqa: E731
         yield Entry("weights", f"code by {name}", (*TRAIN, "init_from=w.ckpt"), ["w.ckpt", _OPCODES[name][1]], make)
-    yield Entry("weights", "shards of no position", (*TRAIN, "init_from=w.ckpt"), ["w.ckpt"],
-                lambda here: torch.save({"format": 1, "model": {}, "shards": 2}, here / "w.ckpt"))  # fmt: skip
-    yield Entry("weights", "a model of texts", (*TRAIN, "init_from=w.ckpt"), ["w.ckpt"],
-                lambda here: torch.save({"format": 1, "model": {"model.0.weight": "x"}}, here / "w.ckpt"))  # fmt: skip
-    yield Entry("weights", "a FIFO", (*TRAIN, "init_from=w.safetensors"), ["w.safetensors"],
-                lambda here: os.mkfifo(here / "w.safetensors"))  # fmt: skip
-    yield Entry("weights", "a device", (*TRAIN, "init_from=w.ckpt"), ["w.ckpt"],
-                lambda here: (here / "w.ckpt").symlink_to("/dev/zero"))  # fmt: skip
+    yield Entry(
+        "weights",
+        "shards of no position",
+        (*TRAIN, "init_from=w.ckpt"),
+        ["w.ckpt"],
+        lambda here: torch.save({"format": 1, "model": {}, "shards": 2}, here / "w.ckpt"),
+    )
+    yield Entry(
+        "weights",
+        "a model of texts",
+        (*TRAIN, "init_from=w.ckpt"),
+        ["w.ckpt"],
+        lambda here: torch.save({"format": 1, "model": {"model.0.weight": "x"}}, here / "w.ckpt"),
+    )
+    yield Entry(
+        "weights",
+        "a FIFO",
+        (*TRAIN, "init_from=w.safetensors"),
+        ["w.safetensors"],
+        lambda here: os.mkfifo(here / "w.safetensors"),
+    )
+    yield Entry(
+        "weights",
+        "a device",
+        (*TRAIN, "init_from=w.ckpt"),
+        ["w.ckpt"],
+        lambda here: (here / "w.ckpt").symlink_to("/dev/zero"),
+    )

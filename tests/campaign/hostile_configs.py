@@ -34,26 +34,41 @@ _OVERRIDES: Mapping[str, tuple[str, str]] = {
 }
 
 
+def _value_of(key: str) -> str:
+    return "${" + key + "}"
+
+
 def _doubled(first: str, form: Callable[[str], str], count: int) -> str:
     lines = [f"x0: {first}", *(f"x{n}: {form(f'x{n - 1}')}" for n in range(1, count))]
     return "# @package _global_\n" + "\n".join(lines) + "\n"
 
 
-_TEXTS = _doubled("xxxxxxxxxx", lambda key: f'"{"${%s}" % key * 10}"', 10)
+_TEXTS = _doubled("xxxxxxxxxx", lambda key: f'"{_value_of(key) * 10}"', 10)
 _INTERPOLATIONS: Mapping[str, tuple[str, str]] = {
     "texts of texts": (_TEXTS, "references"),
-    "lists of lists": (_doubled("[1, 1, 1]", lambda key: "[" + '"${%s}", ' % key * 6 + "]", 12), "stand for"),
-    "mappings of mappings": (_doubled("{a: 1}", lambda key: '{a: "${%s}", b: "${%s}"}' % (key, key), 40), "stand for"),
+    "lists of lists": (_doubled("[1, 1, 1]", lambda key: "[" + f'"{_value_of(key)}", ' * 6 + "]", 12), "stand for"),
+    "mappings of mappings": (
+        _doubled("{a: 1}", lambda key: f'{{a: "{_value_of(key)}", b: "{_value_of(key)}"}}', 40),
+        "stand for",
+    ),
     "a long chain": (
-        "# @package _global_\n" + "".join(f"x{n}: ${{x{n + 1}}}\n" for n in range(3000)) + "x3000: 1\n", "lead to each"),
+        "# @package _global_\n" + "".join(f"x{n}: ${{x{n + 1}}}\n" for n in range(3000)) + "x3000: 1\n",
+        "lead to each",
+    ),
     "nested references": (f'# @package _global_\nx: "{"${a." * 500}a{"}" * 500}"\n', "more than 24 deep"),
     "one long text": (f'# @package _global_\na: {"x" * 300_000}\nx: "{"${a}" * 9000}"\n', "characters"),
-    "decoded lists": (_doubled('"1,1,1"', lambda key: "\"${oc.decode:'[${%s},${%s}]'}\"" % (key, key), 30), "stand for"),
-    "created nodes": (_doubled("{a: 1}", lambda key: '"${oc.create:{a:${%s},b:${%s}}}"' % (key, key), 30), "stand for"),
+    "decoded lists": (
+        _doubled('"1,1,1"', lambda key: f"\"${{oc.decode:'[{_value_of(key)},{_value_of(key)}]'}}\"", 30),
+        "stand for",
+    ),
+    "created nodes": (
+        _doubled("{a: 1}", lambda key: f'"${{oc.create:{{a:{_value_of(key)},b:{_value_of(key)}}}}}"', 30),
+        "stand for",
+    ),
     "a run folder": (f"{_TEXTS}hydra: {{run: {{dir: '${{x9}}'}}}}\n", "references"),
     "a mode": (f"{_TEXTS}hydra: {{mode: '${{x9}}'}}\n", "references"),
     "an optimizer": (f"{_TEXTS}optimizer: {{lr: '${{x9}}'}}\n", "references"),
-}  # fmt: skip
+}
 
 
 def _file(name: str, text: str | bytes) -> Make:
@@ -85,11 +100,13 @@ _GROUP_FILES: Mapping[str, tuple[str | bytes, str]] = {
     "a command": ("_target_: os.system\ncommand: touch canary\n", "optimizer._target_"),
     "a command by an alias": ("_target_: torch.os.system\ncommand: touch canary\n", "optimizer._target_"),
     "a nested command": (
-        "_target_: torch.optim.SGD\nlr:\n  _target_: subprocess.run\n  args: [touch, canary]\n", "optimizer.lr._target_"),
+        "_target_: torch.optim.SGD\nlr:\n  _target_: subprocess.run\n  args: [touch, canary]\n",
+        "optimizer.lr._target_",
+    ),
     "defaults outside": ("defaults:\n  - /../../../etc/passwd\n_target_: torch.optim.SGD\n", "passwd"),
     "defaults of itself": ("defaults:\n  - hostile\n_target_: torch.optim.SGD\n", "hostile"),
     "defaults of a command": ("defaults:\n  - {_target_: os.system}\n_target_: torch.optim.SGD\n", "hostile"),
-}  # fmt: skip
+}
 
 
 def overrides() -> Iterator[Entry]:
@@ -110,16 +127,32 @@ def overrides() -> Iterator[Entry]:
 def yaml_files() -> Iterator[Entry]:
     words = ("--config-dir", "conf")
     for name, (text, says) in BOMBS.items():
-        yield Entry("YAML", name, (*words, "optimizer=hostile", *TRAIN), ["hostile.yaml", says],
-                    _file("optimizer/hostile.yaml", text))  # fmt: skip
+        yield Entry(
+            "YAML",
+            name,
+            (*words, "optimizer=hostile", *TRAIN),
+            ["hostile.yaml", says],
+            _file("optimizer/hostile.yaml", text),
+        )
     for name, (text, says) in _GROUP_FILES.items():
         yield Entry("YAML", name, (*words, "optimizer=hostile", *TRAIN), [says], _file("optimizer/hostile.yaml", text))
     for name, (text, says) in _INTERPOLATIONS.items():
-        yield Entry("interpolation", name, (*words, "experiment=hostile", *TRAIN), [says],
-                    _file("experiment/hostile.yaml", text))  # fmt: skip
+        yield Entry(
+            "interpolation",
+            name,
+            (*words, "experiment=hostile", *TRAIN),
+            [says],
+            _file("experiment/hostile.yaml", text),
+        )
     sweep = f"{_TEXTS}hydra: {{sweep: {{dir: '${{x9}}', subdir: '${{x9}}'}}}}\n"
-    yield Entry("interpolation", "a sweep's folder", (*words, "-m", "seed=1,2", "experiment=hostile", *QUIET),
-                ["hydra.sweep.dir"], _file("experiment/hostile.yaml", sweep), harmless="sweep")  # fmt: skip
+    yield Entry(
+        "interpolation",
+        "a sweep's folder",
+        (*words, "-m", "seed=1,2", "experiment=hostile", *QUIET),
+        ["hydra.sweep.dir"],
+        _file("experiment/hostile.yaml", sweep),
+        harmless="sweep",
+    )
     for name, make in {"a FIFO": _fifo, "a device": _device}.items():
         yield Entry("YAML", name, (*words, "optimizer=hostile", *TRAIN), ["optimizer = hostile"], make)
 
@@ -130,6 +163,7 @@ def slurm_texts() -> Iterator[Entry]:
         assert character in CONTROL
         text = f"gpu{character}touch canary"
         for key in ("partition", "account"):
-            yield Entry("Slurm", f"{key} {character!a}", (*words, f"topology.slurm.{key}='{text}'"),
-                        [f"topology.slurm.{key}"])  # fmt: skip
+            yield Entry(
+                "Slurm", f"{key} {character!a}", (*words, f"topology.slurm.{key}='{text}'"), [f"topology.slurm.{key}"]
+            )
     yield Entry("Slurm", "a folder", (*words, "hydra.run.dir='a\ntouch canary'"), ["hydra.run.dir"])

@@ -57,17 +57,23 @@ _IMAGES: Mapping[str, Callable[[], bytes]] = {
     "a PNG of 1 GB of text": lambda: _png(8, 8, _chunk(b"zTXt", b"a\0\0" + _zeros(1 << 30)), _chunk(b"IDAT", b"")),
     "a PNG of a 1 GB profile": lambda: _png(8, 8, _chunk(b"iCCP", b"a\0\0" + _zeros(1 << 30)), _chunk(b"IDAT", b"")),
     "a truncated PNG": lambda: encoded("PNG")[:80],
-    "a WebP of 268 megapixels": lambda: b"RIFF" + struct.pack("<I", 30) + b"WEBPVP8X" + struct.pack("<I", 10) + bytes(4) + b"\xff\x3f\0" * 2,
+    "a WebP of 268 megapixels": lambda: (
+        b"RIFF" + struct.pack("<I", 30) + b"WEBPVP8X" + struct.pack("<I", 10) + bytes(4) + b"\xff\x3f\0" * 2
+    ),
     "a truncated WebP": lambda: encoded("WEBP")[:60],
     "a GIF of 4 gigapixels": lambda: _gif(65535, 65535),
     "a GIF cut off": lambda: _frames(2000)[:30],
-    "a BMP of 4 gigapixels": lambda: b"BM" + struct.pack("<IHHI", 100, 0, 0, 54) + struct.pack("<IiiHHIIiiII", 40, 65500, 65500, 1, 24, 0, 0, 1, 1, 0, 0),
+    "a BMP of 4 gigapixels": lambda: (
+        b"BM"
+        + struct.pack("<IHHI", 100, 0, 0, 54)
+        + struct.pack("<IiiHHIIiiII", 40, 65500, 65500, 1, 24, 0, 0, 1, 1, 0, 0)
+    ),
     "an EPS": lambda: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n(canary) (w) file\n",
     "an SVG": lambda: b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>',
     "a TIFF": lambda: b"II*\0" + struct.pack("<I", 8) + b"\xff" * 100,
     "a pickle": lambda: b"cos\nsystem\n(S'touch canary'\ntR.",
     "empty": lambda: b"",
-}  # fmt: skip
+}
 
 
 def _image(data: Callable[[], bytes]) -> Make:
@@ -216,8 +222,11 @@ _ZIPS: Mapping[str, tuple[Make, str]] = {
     "names outside": (lambda here: _zip(here, {"../../canary.jpg": b"x"}), "images.zip"),
     "links": (lambda here: _zip(here, {"train/cat/1.jpg": b"/etc/passwd"}, 0o120777), "images.zip"),
     "no image": (lambda here: _zip(here, {"train/cat/1.jpg": b"x"}), "1.jpg"),
-    "a list cut off": (lambda here: _void((here / "images.zip").write_bytes(b"PK\x05\x06" + b"\xff" * 18)), "images.zip"),
-}  # fmt: skip
+    "a list cut off": (
+        lambda here: _void((here / "images.zip").write_bytes(b"PK\x05\x06" + b"\xff" * 18)),
+        "images.zip",
+    ),
+}
 
 
 def _cifar(change: Callable[[Path], None]) -> Make:

@@ -42,11 +42,29 @@ class Entry:
 
 
 TRAIN = (*QUIET, "hydra.run.dir=out")
-IMAGES = ("dataset=image_folder", "dataset.root=images", "dataset.image_size=8", "model=mlp", "model.hidden=[8]",
-          "batch_size=4", "trainer.max_epochs=1", "trainer.enable_progress_bar=false", "logger=none",
-          "dataset.num_workers=0", "hydra.run.dir=out")  # fmt: skip
-CIFAR = ("dataset=cifar10", "dataset.root=cifar", "model=mlp", "model.hidden=[8]", "trainer.max_steps=1",
-         "trainer.enable_progress_bar=false", "logger=none", "hydra.run.dir=out")  # fmt: skip
+IMAGES = (
+    "dataset=image_folder",
+    "dataset.root=images",
+    "dataset.image_size=8",
+    "model=mlp",
+    "model.hidden=[8]",
+    "batch_size=4",
+    "trainer.max_epochs=1",
+    "trainer.enable_progress_bar=false",
+    "logger=none",
+    "dataset.num_workers=0",
+    "hydra.run.dir=out",
+)
+CIFAR = (
+    "dataset=cifar10",
+    "dataset.root=cifar",
+    "model=mlp",
+    "model.hidden=[8]",
+    "trainer.max_steps=1",
+    "trainer.enable_progress_bar=false",
+    "logger=none",
+    "hydra.run.dir=out",
+)
 HARMLESS: Mapping[str, Sequence[str]] = {
     "train": TRAIN,
     "sweep": ("-m", "seed=1,2", *QUIET, "hydra.sweep.dir=out"),
@@ -62,8 +80,14 @@ HARMLESS: Mapping[str, Sequence[str]] = {
 
 def trained_run(folder: Path) -> Path:
     """A finished run of Leyden's own classes, in a folder that does not move."""
-    words = [*TINY, "trainer.max_steps=30", "callbacks.checkpoint.every_n_steps=10", "callbacks.checkpoint.keep_last=5",
-             "trainer.enable_progress_bar=false", "hydra.run.dir=trained"]  # fmt: skip
+    words = [
+        *TINY,
+        "trainer.max_steps=30",
+        "callbacks.checkpoint.every_n_steps=10",
+        "callbacks.checkpoint.keep_last=5",
+        "trainer.enable_progress_bar=false",
+        "hydra.run.dir=trained",
+    ]
     subprocess.run([sys.executable, "-m", "leyden.trainer", *words], cwd=folder, check=True, capture_output=True)
     return folder / "trained"
 

@@ -24,8 +24,11 @@ from leyden.trainer.launch.store import listening_socket
 from leyden.trainer.strategies.param_server import protocol
 
 CODECS: Mapping[str, MessageCodec] = {
-    "leader": FROM_FOLLOWER, "follower": FROM_LEADER, "coordinator": FROM_WORKER, "worker": FROM_COORDINATOR,
-}  # fmt: skip
+    "leader": FROM_FOLLOWER,
+    "follower": FROM_LEADER,
+    "coordinator": FROM_WORKER,
+    "worker": FROM_COORDINATOR,
+}
 HARMLESS = b'{"type": "KeepAlive", "sent_at": 1.0}\n'
 _NODE = b'{"host": "h", "config": "", "versions": {}}'
 LINES: Mapping[str, bytes] = {
@@ -57,7 +60,7 @@ LINES: Mapping[str, bytes] = {
     "a start without its fields": b'{"type": "StartWorkers", "sent_at": 1.0}\n',
     "an end for no reason": b'{"type": "EndWorkers", "reason": "because", "save": null, "sent_at": 1.0}\n',
     "a snapshot of negative size": b'{"type": "SendSnapshot", "number": [], "to": -1, "tag": "x", "sent_at": 1.0}\n',
-}  # fmt: skip
+}
 _JSON: Mapping[str, bytes] = {
     "deep": b"[" * 100_000,
     "no JSON": b"touch canary",
@@ -87,8 +90,12 @@ _HEADERS: Mapping[str, list[float]] = {
 
 
 def messages() -> Iterator[Entry]:
-    for reader, names in {"leader": list(LINES), "follower": list(LINES)[:8], "coordinator": list(LINES)[-8:],
-                          "worker": list(LINES)[-8:]}.items():  # fmt: skip
+    for reader, names in {
+        "leader": list(LINES),
+        "follower": list(LINES)[:8],
+        "coordinator": list(LINES)[-8:],
+        "worker": list(LINES)[-8:],
+    }.items():
         for name in names:
             yield _entry(reader, name)
     yield from (_entry("peer", name) for name in _JSON)
@@ -96,7 +103,9 @@ def messages() -> Iterator[Entry]:
 
 
 def _entry(reader: str, name: str) -> Entry:
-    return Entry("message", f"{name}, to the {reader}", ("message", f"{reader}: {name}"), ["refused: "], harmless="message")
+    return Entry(
+        "message", f"{name}, to the {reader}", ("message", f"{reader}: {name}"), ["refused: "], harmless="message"
+    )
 
 
 def meet(name: str) -> int:

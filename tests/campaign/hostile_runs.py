@@ -93,8 +93,11 @@ def damaged_runs() -> Iterator[Entry]:
 def other_files() -> Iterator[Entry]:
     """Files whose damage changes nothing but what they say."""
     for name in ("agent.json", "progress.json", "slurm.json", "pipeline.json", "checkpoints/damaged.json"):
-        for kind, text in {"deep": "[" * 100_000, "another type": '{"pid": [], "session": 3, "step": "x", "job_id": {}}',
-                           "many keys": _MANY_KEYS}.items():  # fmt: skip
+        for kind, text in {
+            "deep": "[" * 100_000,
+            "another type": '{"pid": [], "session": 3, "step": "x", "job_id": {}}',
+            "many keys": _MANY_KEYS,
+        }.items():
             yield Entry(name, kind, ("status", "."), ["run"], _file(name, text), (0,), "status")
         yield Entry(name, "a FIFO", ("status", "."), ["run"], _special(name, "FIFO"), (0,), "status")
     for name in ("config.yaml", "resume.yaml"):
@@ -103,12 +106,32 @@ def other_files() -> Iterator[Entry]:
                 continue  # no run then
             yield Entry(name, kind, ("eval", "run"), [name], _special(name, kind), harmless="eval")
     for kind in ("FIFO", "a device", "a folder"):
-        yield Entry("summary.json", kind, ("status", "."), ["summary.json"], _special("summary.json", kind), (0,),
-                    "status")  # fmt: skip
-    yield Entry("agent.json", "a device, resume", ("resume", "run", "trainer.max_steps=32"), ["agent.json"],
-                _special("agent.json", "a device"), harmless="resume")  # fmt: skip
-    yield Entry("agent.json", "a process of the user's, stop", ("stop", "run"), ["run"],
-                _file("agent.json", json.dumps({"host": os.uname().nodename, "boot": "", "pid": 1, "started": 1})),
-                (0, 2), "status")  # fmt: skip
-    yield Entry("metrics.csv", "bytes", ("resume", "run", "trainer.max_steps=32"), [],
-                _file("metrics.csv", bytes(range(256)) * 4000), (0, 1, 2), "resume")  # fmt: skip
+        yield Entry(
+            "summary.json", kind, ("status", "."), ["summary.json"], _special("summary.json", kind), (0,), "status"
+        )
+    yield Entry(
+        "agent.json",
+        "a device, resume",
+        ("resume", "run", "trainer.max_steps=32"),
+        ["agent.json"],
+        _special("agent.json", "a device"),
+        harmless="resume",
+    )
+    yield Entry(
+        "agent.json",
+        "a process of the user's, stop",
+        ("stop", "run"),
+        ["run"],
+        _file("agent.json", json.dumps({"host": os.uname().nodename, "boot": "", "pid": 1, "started": 1})),
+        (0, 2),
+        "status",
+    )
+    yield Entry(
+        "metrics.csv",
+        "bytes",
+        ("resume", "run", "trainer.max_steps=32"),
+        [],
+        _file("metrics.csv", bytes(range(256)) * 4000),
+        (0, 1, 2),
+        "resume",
+    )

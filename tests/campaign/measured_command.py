@@ -35,12 +35,17 @@ class Runner(Protocol):
 def as_process(words: Sequence[str], folder: Path) -> Measured:
     """The real command in a new interpreter."""
     module = ["hostile_peer", *words[1:]] if words[0] == "message" else ["leyden.trainer", *words]
-    paths = os.pathsep.join([str(TESTS), str(TESTS / "campaign")])
+    given = os.environ.get("PYTHONPATH")
+    paths = os.pathsep.join([str(TESTS), str(TESTS / "campaign"), *([given] if given else [])])
     with open(folder.parent / f"{folder.name}.output", "w+b") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", *module], cwd=folder, stdout=output, stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": paths}, start_new_session=True,
-        )  # fmt: skip
+            [sys.executable, "-P", "-m", *module],
+            cwd=folder,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "PYTHONPATH": paths},
+            start_new_session=True,
+        )
         measured = _waited(process.pid, output)
         process.returncode = measured.code
     return measured

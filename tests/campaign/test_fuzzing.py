@@ -48,11 +48,15 @@ pytestmark = pytest.mark.slow
 
 EDITS = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 64), st.binary(max_size=64)), max_size=6)
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=20)
     | st.sampled_from([10**400, -1, 1 << 63, "0001-01-01T00:00:00+23:59", "2026-01-01T00:00:00+00:00", "\x1b]0;x\x07"]),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
     max_leaves=12,
-)  # fmt: skip
+)
 
 
 @pytest.fixture
@@ -68,11 +72,42 @@ def untouched(here: Path) -> None:
 # overrides
 
 TOKENS = st.sampled_from(
-    [*"=+~@,:.[]{}()'\"\\$ \n\t", "model", "dataset", "hydra.run.dir", "optimizer.lr", "model.hidden", "seed", "mlp", "null",
-     "range(1,10)", "choice(a,b)", "interval(0,1)", "glob(*)", "sort(1,2)", "shuffle(1,2)", "int(", "tag(", "extend_list(",
-     "${", "${oc.env:HOME}", "${model}", "_target_", "os.system", "touch canary", "1e400", "nan", "???", "é", "\udcff", "0x",
-     "callbacks.checkpoint", "=1", "trainer.max_steps=1"]
-)  # fmt: skip
+    [
+        *"=+~@,:.[]{}()'\"\\$ \n\t",
+        "model",
+        "dataset",
+        "hydra.run.dir",
+        "optimizer.lr",
+        "model.hidden",
+        "seed",
+        "mlp",
+        "null",
+        "range(1,10)",
+        "choice(a,b)",
+        "interval(0,1)",
+        "glob(*)",
+        "sort(1,2)",
+        "shuffle(1,2)",
+        "int(",
+        "tag(",
+        "extend_list(",
+        "${",
+        "${oc.env:HOME}",
+        "${model}",
+        "_target_",
+        "os.system",
+        "touch canary",
+        "1e400",
+        "nan",
+        "???",
+        "é",
+        "\udcff",
+        "0x",
+        "callbacks.checkpoint",
+        "=1",
+        "trainer.max_steps=1",
+    ]
+)
 OVERRIDES = st.lists(TOKENS, min_size=1, max_size=12).map("".join) | st.text(max_size=40)
 
 
@@ -88,19 +123,69 @@ def test_an_override_is_parsed_or_refused(here: Path) -> None:
 
 
 VALUES = st.recursive(
-    st.sampled_from(["1", "-1", "1.5", "null", "true", "nan", "1e400", "a", "'a b'", "${seed}", "${oc.env:HOME}", "???",
-                     "${hydra:job.name}", "os.system", "9" * 400, "'${model}'"]),
-    lambda inner: st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]")
-    | st.lists(inner, min_size=1, max_size=2).map(
-        lambda items: "{" + ",".join(f"{key}:{item}" for key, item in zip(["_target_", "b"], items, strict=False)) + "}"),
+    st.sampled_from(
+        [
+            "1",
+            "-1",
+            "1.5",
+            "null",
+            "true",
+            "nan",
+            "1e400",
+            "a",
+            "'a b'",
+            "${seed}",
+            "${oc.env:HOME}",
+            "???",
+            "${hydra:job.name}",
+            "os.system",
+            "9" * 400,
+            "'${model}'",
+        ]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3).map(lambda items: f"[{','.join(items)}]")
+        | st.lists(inner, min_size=1, max_size=2).map(
+            lambda items: (
+                "{" + ",".join(f"{key}:{item}" for key, item in zip(["_target_", "b"], items, strict=False)) + "}"
+            )
+        )
+    ),
     max_leaves=5,
-)  # fmt: skip
+)
 KEYS = st.sampled_from(
-    ["seed", "batch_size", "model", "model.hidden", "model._target_", "optimizer.lr", "trainer", "trainer.max_steps",
-     "hydra.run.dir", "hydra.job.name", "+model.x", "~model", "dataset", "callbacks", "+callbacks.x", "logger", "strategy",
-     "topology", "topology.nodes", "topology.slurm.partition", "tags", "python_path", "init_from", "schedule", "augment",
-     "experiment", "+x", "composition", "processes"]
-)  # fmt: skip
+    [
+        "seed",
+        "batch_size",
+        "model",
+        "model.hidden",
+        "model._target_",
+        "optimizer.lr",
+        "trainer",
+        "trainer.max_steps",
+        "hydra.run.dir",
+        "hydra.job.name",
+        "+model.x",
+        "~model",
+        "dataset",
+        "callbacks",
+        "+callbacks.x",
+        "logger",
+        "strategy",
+        "topology",
+        "topology.nodes",
+        "topology.slurm.partition",
+        "tags",
+        "python_path",
+        "init_from",
+        "schedule",
+        "augment",
+        "experiment",
+        "+x",
+        "composition",
+        "processes",
+    ]
+)
 
 
 def test_a_composition_is_read_or_refused(here: Path) -> None:
@@ -118,10 +203,47 @@ def test_a_composition_is_read_or_refused(here: Path) -> None:
 # YAML
 
 PIECES = st.sampled_from(
-    ["a", "b: ", "- ", "\n", "  ", "[", "]", "{", "}", ", ", "&x ", "*x", "<<: ", "!!int ", "!!python/name:os.system ", "'",
-     '"', "|\n", ">", "? ", "---\n", "...\n", "%TAG ! x\n", "1:1", "0x1f", "1e5", "2001-99-99", "~", "#", "\t", "\x00", "=",
-     "!!set ", "!!binary ", "!!omap ", "!!timestamp ", ".inf", "é"]
-)  # fmt: skip
+    [
+        "a",
+        "b: ",
+        "- ",
+        "\n",
+        "  ",
+        "[",
+        "]",
+        "{",
+        "}",
+        ", ",
+        "&x ",
+        "*x",
+        "<<: ",
+        "!!int ",
+        "!!python/name:os.system ",
+        "'",
+        '"',
+        "|\n",
+        ">",
+        "? ",
+        "---\n",
+        "...\n",
+        "%TAG ! x\n",
+        "1:1",
+        "0x1f",
+        "1e5",
+        "2001-99-99",
+        "~",
+        "#",
+        "\t",
+        "\x00",
+        "=",
+        "!!set ",
+        "!!binary ",
+        "!!omap ",
+        "!!timestamp ",
+        ".inf",
+        "é",
+    ]
+)
 
 
 def test_a_text_of_yaml_is_read_or_refused() -> None:
@@ -142,10 +264,11 @@ def test_a_text_of_yaml_is_read_or_refused() -> None:
 @cache
 def _checkpoint() -> bytes:
     content = {
-        "format": 1, "model": {"w": torch.arange(4.0), "b": torch.zeros(2, 2, dtype=torch.bfloat16)},
+        "format": 1,
+        "model": {"w": torch.arange(4.0), "b": torch.zeros(2, 2, dtype=torch.bfloat16)},
         "optimizer": {"state": {0: {"m": torch.ones(4)}}, "param_groups": [{"lr": 0.1, "params": [0]}]},
         "position": {"epoch": 0, "step": 1, "step_in_epoch": 1, "samples": 8},
-    }  # fmt: skip
+    }
     buffer = io.BytesIO()
     torch.save(content, buffer)
     return buffer.getvalue()
@@ -212,13 +335,35 @@ def _text(value: str) -> bytes:
 
 OPCODES = st.lists(
     st.sampled_from(
-        [*(bytes([opcode]) for opcode in b"0123(.)]}NR\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93\x94abdelsotuQ"),
-         _text("posix"), _text("system"), _text("torch"), _text("x"), b"cos\nsystem\n", b"(S'x'\nios\nsystem\n", b"h\x00",
-         b"h\x01", b"h\x02", b"q\x00", b"q\x01", b"q\x02", b"p0\n", b"g0\n", b"r\x00\x00\x00\x00", b"j\x00\x00\x00\x00",
-         b"K\x01", b"S'os'\n", b"Vsystem\n", b"X\x02\x00\x00\x00os", b"T\x02\x00\x00\x00os", b"U\x02os", b"\x95" + bytes(8)]
+        [
+            *(bytes([opcode]) for opcode in b"0123(.)]}NR\x81\x85\x86\x87\x88\x89\x8f\x90\x91\x92\x93\x94abdelsotuQ"),
+            _text("posix"),
+            _text("system"),
+            _text("torch"),
+            _text("x"),
+            b"cos\nsystem\n",
+            b"(S'x'\nios\nsystem\n",
+            b"h\x00",
+            b"h\x01",
+            b"h\x02",
+            b"q\x00",
+            b"q\x01",
+            b"q\x02",
+            b"p0\n",
+            b"g0\n",
+            b"r\x00\x00\x00\x00",
+            b"j\x00\x00\x00\x00",
+            b"K\x01",
+            b"S'os'\n",
+            b"Vsystem\n",
+            b"X\x02\x00\x00\x00os",
+            b"T\x02\x00\x00\x00os",
+            b"U\x02os",
+            b"\x95" + bytes(8),
+        ]
     ),
     max_size=24,
-).map(b"".join)  # fmt: skip
+).map(b"".join)
 
 
 def test_every_name_that_a_pickle_asks_for_is_found() -> None:
@@ -227,7 +372,9 @@ def test_every_name_that_a_pickle_asks_for_is_found() -> None:
     # the text between the two names was taken from the stack again
     @example(_text("posix") + _text("system") + _text("x") + b"0\x93.", True)
     # put into the memo, overwritten there
-    @example(_text("torch") + b"q\x000" + _text("posix") + b"q\x000" + _text("system") + b"h\x00" + b"0h\x00\x93.", True)
+    @example(
+        _text("torch") + b"q\x000" + _text("posix") + b"q\x000" + _text("system") + b"h\x00" + b"0h\x00\x93.", True
+    )
     def pickles(opcodes: bytes, framed: bool) -> None:
         data = (b"\x80\x04" if framed else b"") + opcodes
         recorder = Recorder(data)
@@ -253,20 +400,43 @@ def _received(codec: Any, data: bytes) -> None:
         assert all(type(message) in codec._types.values() for message in messages)
 
 
-class _Pair(socket.socket):
-    """A socket of a pair takes no options of TCP."""
-
-
 MESSAGES = st.builds(
     lambda kind, fields: json.dumps({"type": kind, "sent_at": 1.0, **fields}).encode() + b"\n",
     st.sampled_from(sorted({name for codec in CODECS.values() for name in codec._types})),
     st.dictionaries(
-        st.sampled_from(["number", "rank", "node", "status", "epoch", "step", "log", "metrics", "snapshot", "reason", "save",
-                         "processes", "code", "text", "users_mistake", "verb", "port", "checkpoint", "exits", "failed",
-                         "repeated", "sent_at", "type", "trial", "partitions"]),
-        JSON, max_size=6,
+        st.sampled_from(
+            [
+                "number",
+                "rank",
+                "node",
+                "status",
+                "epoch",
+                "step",
+                "log",
+                "metrics",
+                "snapshot",
+                "reason",
+                "save",
+                "processes",
+                "code",
+                "text",
+                "users_mistake",
+                "verb",
+                "port",
+                "checkpoint",
+                "exits",
+                "failed",
+                "repeated",
+                "sent_at",
+                "type",
+                "trial",
+                "partitions",
+            ]
+        ),
+        JSON,
+        max_size=6,
     ),
-)  # fmt: skip
+)
 
 
 @pytest.mark.parametrize("reader", CODECS)
@@ -300,8 +470,9 @@ def test_plain_values_are_decoded_or_refused() -> None:
     tensors = st.builds(
         lambda dtype, shape, data: {"__tensor__": dtype, "shape": shape, "data": data},
         st.sampled_from(["float32", "load", "bool", "complex64", "qint8", ""]) | JSON,
-        st.lists(st.integers(-2, 1 << 64), max_size=3) | JSON, st.sampled_from(["", "AAAA", "AAAAAA==", "x"]) | JSON,
-    )  # fmt: skip
+        st.lists(st.integers(-2, 1 << 64), max_size=3) | JSON,
+        st.sampled_from(["", "AAAA", "AAAAAA==", "x"]) | JSON,
+    )
 
     @examples(600)
     @given((JSON | tensors).map(lambda value: json.dumps(value).encode()) | st.binary(max_size=40))
@@ -342,15 +513,34 @@ def test_files_of_a_run_folder_are_read_or_named(here: Path) -> None:
     )
 
     @examples(250)
-    @given(st.dictionaries(st.sampled_from(["status", "error", "steps", "metrics", "samples_per_second"]), JSON), JSON,
-           st.lists(sessions | JSON, max_size=3), EDITS)  # fmt: skip
-    @example({}, None, [{"started_at": "2026-01-01T00:00:00+00:00", "steps": 1, "samples": 1, "train_seconds": 1.0, "seconds": 5}], [])
-    @example({}, None, [{"started_at": at, "steps": 1, "samples": 1, "train_seconds": 1.0}
-                        for at in ("2026-01-01T00:00:00", "2026-01-01T00:00:00+00:00")], [])  # fmt: skip
+    @given(
+        st.dictionaries(st.sampled_from(["status", "error", "steps", "metrics", "samples_per_second"]), JSON),
+        JSON,
+        st.lists(sessions | JSON, max_size=3),
+        EDITS,
+    )
+    @example(
+        {},
+        None,
+        [{"started_at": "2026-01-01T00:00:00+00:00", "steps": 1, "samples": 1, "train_seconds": 1.0, "seconds": 5}],
+        [],
+    )
+    @example(
+        {},
+        None,
+        [
+            {"started_at": at, "steps": 1, "samples": 1, "train_seconds": 1.0}
+            for at in ("2026-01-01T00:00:00", "2026-01-01T00:00:00+00:00")
+        ],
+        [],
+    )
     def files(summary: dict[str, Any], other: Any, records: list[Any], edits: list[tuple[int, int, bytes]]) -> None:
         whole = json.dumps({**summary, "sessions": records}).encode()
-        for name, content in {"summary.json": whole, "progress.json": json.dumps({"session": other}).encode(),
-                              "agent.json": json.dumps(other).encode()}.items():  # fmt: skip
+        for name, content in {
+            "summary.json": whole,
+            "progress.json": json.dumps({"session": other}).encode(),
+            "agent.json": json.dumps(other).encode(),
+        }.items():
             (here / name).write_bytes(mutated(content, edits))
         with only("files of a run", DamagedFile):
             recorded(read_summary(here), here / "progress.json")
@@ -376,11 +566,16 @@ def test_an_index_is_read_or_named(here: Path) -> None:
     main = here / "step=00000001.ckpt"
     torch.save({"pieces": {}, "own": {}}, checkpoints.shard_path(main, 0))
     pieces = st.fixed_dictionaries({"worker": JSON, "offset": JSON, "shape": JSON}) | JSON
-    entries = st.fixed_dictionaries({"dtype": JSON, "shape": JSON, "pieces": st.lists(pieces, max_size=2) | JSON}) | JSON
+    entries = (
+        st.fixed_dictionaries({"dtype": JSON, "shape": JSON, "pieces": st.lists(pieces, max_size=2) | JSON}) | JSON
+    )
 
     @examples(250)
-    @given(JSON | st.just(1), st.dictionaries(st.sampled_from(["model/a", "optimizer/0/m", "optimizer/x/m"]), entries) | JSON,
-           EDITS)  # fmt: skip
+    @given(
+        JSON | st.just(1),
+        st.dictionaries(st.sampled_from(["model/a", "optimizer/0/m", "optimizer/x/m"]), entries) | JSON,
+        EDITS,
+    )
     def indexes(workers: Any, tensors: Any, edits: list[tuple[int, int, bytes]]) -> None:
         content = json.dumps({"workers": workers, "tensors": tensors}).encode()
         checkpoints.index_path(main).write_bytes(mutated(content, edits))
@@ -412,12 +607,14 @@ def _archive(kind: str) -> bytes:
 @pytest.mark.parametrize("kind", ["zip", "tar"])
 def test_an_archive_is_read_or_refused(here: Path, kind: str) -> None:
     path, name = here / f"set.{kind}", f"archives of {kind}"
-    fields = st.tuples(st.integers(0, 1 << 14), st.just(4), st.integers(0, 1 << 32).map(lambda n: struct.pack("<Q", n)[:4]))
+    fields = st.tuples(
+        st.integers(0, 1 << 14), st.just(4), st.integers(0, 1 << 32).map(lambda n: struct.pack("<Q", n)[:4])
+    )
 
     @examples(300)
     @given(EDITS, st.lists(fields, max_size=3))
-    def archives(edits: list[tuple[int, int, bytes]], numbers: list[tuple[int, int, bytes]]) -> None:
-        path.write_bytes(mutated(_archive(kind), [*numbers, *edits]))
+    def archives(edits: list[tuple[int, int, bytes]], sizes: list[tuple[int, int, bytes]]) -> None:
+        path.write_bytes(mutated(_archive(kind), [*sizes, *edits]))
         with only(name, OSError, ValueError):
             files = open_files(path, lambda found: found.endswith("jpg"), Limits(members=10_000, file_bytes=1 << 22))
             for index in range(len(files.names)):
@@ -429,8 +626,16 @@ def test_an_archive_is_read_or_refused(here: Path, kind: str) -> None:
 
 
 def test_an_image_is_decoded_or_refused() -> None:
-    whole = st.sampled_from([encoded("JPEG"), encoded("JPEG", progressive=True), encoded("PNG"), encoded("WEBP"),
-                             encoded("GIF"), encoded("BMP")])  # fmt: skip
+    whole = st.sampled_from(
+        [
+            encoded("JPEG"),
+            encoded("JPEG", progressive=True),
+            encoded("PNG"),
+            encoded("WEBP"),
+            encoded("GIF"),
+            encoded("BMP"),
+        ]
+    )
 
     @examples(500)
     @given(st.builds(mutated, whole, EDITS))

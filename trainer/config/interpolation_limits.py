@@ -5,7 +5,7 @@ characters and nodes that they stand for.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -52,7 +52,7 @@ _spent: _Spent | None = None
 
 
 @contextmanager
-def limited_references() -> Iterator[None]:
+def limited_references() -> Generator[None, None, None]:
     """While compositions are read: each has the limits to itself, from `limits_renewed` on. May be nested.
 
     Raises:
@@ -76,7 +76,7 @@ def limits_renewed() -> None:
 
 
 @contextmanager
-def _counted(is_resolver: bool) -> Iterator[Any]:
+def _counted(is_resolver: bool) -> Generator[Any, None, None]:
     spent = _spent
     if spent is None:
         yield lambda value: None

@@ -7,7 +7,7 @@ container carries a checksum of every entry, which is verified before anything o
 
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -210,7 +210,7 @@ _MISSHAPEN = (AttributeError, IndexError, KeyError, OverflowError, TypeError, Va
 
 
 @contextmanager
-def _part(path: Path | None, name: str, loads: Any = None, alone: bool = True) -> Iterator[None]:
+def _part(path: Path | None, name: str, loads: Any = None, alone: bool = True) -> Generator[None, None, None]:
     """Names the part of a checkpoint that cannot be restored: its types were checked, its content was not.
 
     Args:

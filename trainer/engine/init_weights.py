@@ -25,7 +25,8 @@ def load_weights(task: torch.nn.Module, source: str, own: dict[str, torch.Size])
     """
     weights = _weights_of(Path(source))
     names = {name: name if name in weights else name.removeprefix("model.") for name in own}
-    taken = {n: weights[s] for n, s in names.items() if s in weights and is_dense(weights[s]) and weights[s].shape == own[n]}
+    dense = {name: value for name, value in weights.items() if is_dense(value)}
+    taken = {name: dense[its] for name, its in names.items() if its in dense and dense[its].shape == own[name]}
     if not taken:
         raise ValueError(
             f"init_from={source}: none of its {len(weights)} tensors has name and shape of one of the {len(own)} here"

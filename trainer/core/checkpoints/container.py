@@ -1,7 +1,7 @@
 """The files of a checkpoint as containers: verified before anything is loaded from them, and named where damaged."""
 
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -62,7 +62,7 @@ def _verify(path: Path) -> None:
 
 
 @contextmanager
-def _damage_named(path: Path) -> Iterator[None]:
+def _damage_named(path: Path) -> Generator[None, None, None]:
     try:
         yield
     except MemoryError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..torch_compat import allowed_globals
+from .checkpoint_size import refuse_many_entries
 
 _MAX_BYTES = 64 << 20
 _MARK = object()
@@ -20,6 +21,9 @@ def code_in(path: Path) -> list[str]:
 
     Args:
         path: a zip file as torch.save writes it, or a plain pickle.
+
+    Raises:
+        ValueError: a zip file with too many entries.
     """
     allowed = allowed_globals()
     found = [name for pickle in _pickles(path) for name in globals_in(pickle) if name not in allowed]
@@ -31,6 +35,7 @@ def _pickles(path: Path) -> Iterator[bytes]:
         with open(path, "rb") as file:
             yield file.read(_MAX_BYTES)
         return
+    refuse_many_entries(path)
     with zipfile.ZipFile(path) as container:
         for entry in container.infolist():
             if entry.filename.endswith(".pkl") and entry.file_size <= _MAX_BYTES:

@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -61,7 +61,7 @@ def _is_piece(piece: Any, dimensions: int, workers: int) -> bool:
     return all(_are_sizes(side) and len(side) == dimensions for side in sides)
 
 
-def _are_sizes(value: Any) -> bool:
+def _are_sizes(value: Any) -> TypeGuard[list[int]]:
     return (
         isinstance(value, list)
         and len(value) <= _MAX_DIMENSIONS

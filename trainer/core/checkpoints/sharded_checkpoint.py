@@ -119,7 +119,8 @@ class Shards:
         if worker not in self._open:
             path = shard_path(self.main, worker)
             content = map_tensors(path)
-            if not isinstance(content, dict) or not all(isinstance(content.get(key), dict) for key in ("pieces", "own")):
+            parts = [content.get(key) for key in ("pieces", "own")] if isinstance(content, dict) else [None]
+            if not all(isinstance(part, dict) for part in parts):
                 raise DamagedCheckpoint(f"{path} is damaged: it holds no slices")
             self._open[worker] = content
         return self._open[worker]
