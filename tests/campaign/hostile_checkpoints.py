@@ -6,6 +6,7 @@ import os
 import pickle
 import struct
 import tarfile
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -130,7 +131,8 @@ def _script(path: Path) -> None:
 
 def _twice(path: Path) -> None:
     container(pickle.dumps({"format": 1, "model": {}}), path)
-    with zipfile.ZipFile(path, "a") as archive:
+    with zipfile.ZipFile(path, "a") as archive, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that the name is there already
         archive.writestr("x/data.pkl", _OPCODES["GLOBAL"][0])
 
 

@@ -46,6 +46,8 @@ from leyden.trainer.strategies.param_server import protocol
 
 pytestmark = pytest.mark.slow
 
+ANTLR_S = 20.0
+"""CPU time of an override: the parser of Hydra's grammar learns from each, and is slow until it has."""
 EDITS = st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 64), st.binary(max_size=64)), max_size=6)
 JSON = st.recursive(
     st.none()
@@ -115,7 +117,7 @@ def test_an_override_is_parsed_or_refused(here: Path) -> None:
     @examples(400)
     @given(OVERRIDES)
     def overrides(text: str) -> None:
-        with only("overrides", ConfigError):
+        with only("overrides", ConfigError, cpu_s=ANTLR_S):
             parsed_overrides([text])
 
     check(overrides)
@@ -191,8 +193,9 @@ KEYS = st.sampled_from(
 def test_a_composition_is_read_or_refused(here: Path) -> None:
     @examples(25)
     @given(st.lists(st.builds(lambda key, value: f"{key}={value}", KEYS, VALUES), min_size=1, max_size=3))
+    @example([f"dataset={{b:{'9' * 400}}}"])  # a text too long for the name of a file
     def compositions(overrides: list[str]) -> None:
-        with only("compositions", ConfigError):
+        with only("compositions", ConfigError, cpu_s=ANTLR_S):
             composer = Composer()
             composer.validated(composer.composed(overrides), overrides)
 
@@ -452,7 +455,7 @@ def test_a_message_is_taken_or_closes_its_connection(reader: str, monkeypatch: p
         with only(name):
             _received(CODECS[reader], data[:4096] + b"\n")
 
-    check(messages)
+    check(messages, name)
 
 
 def test_a_header_of_a_server_is_decoded_or_refused() -> None:
@@ -542,12 +545,12 @@ def test_files_of_a_run_folder_are_read_or_named(here: Path) -> None:
             "agent.json": json.dumps(other).encode(),
         }.items():
             (here / name).write_bytes(mutated(content, edits))
-        with only("files of a run", DamagedFile):
+        with only("run files", DamagedFile):
             recorded(read_summary(here), here / "progress.json")
-        with only("files of a run"):
+        with only("run files"):
             lease_of(here)
 
-    check(files)
+    check(files, "run files")
 
 
 def test_a_frozen_config_is_read_or_named(here: Path) -> None:
@@ -621,7 +624,7 @@ def test_an_archive_is_read_or_refused(here: Path, kind: str) -> None:
                 with suppress(OSError, ValueError):
                     files.read(index)
 
-    check(archives)
+    check(archives, name)
     untouched(here)
 
 

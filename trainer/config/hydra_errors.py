@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..base import limited_yaml
 from ..base.errors import ConfigError, Problem, listed, nearest, refuse
-from ..base.paths import shown
+from ..base.paths import exists, shown
 from .hydra_compat import yaml_file
 from .known_names import known_choice
 from .validation import unknown_key
@@ -179,7 +179,7 @@ def _no_such_choice(group: str, name: str, options: list[str], where: str) -> Co
     meant = f"; did you mean {close}?" if close else ""
     text = f"there is no such choice{meant}\n{group} can be {listed(options)}"
     remedy = known or (f"{group}={close}" if close else "")
-    if group == "dataset" and not remedy and Path(name).expanduser().exists():
+    if group == "dataset" and not remedy and exists(name):
         remedy = f"dataset=image_folder dataset.root={name}"
     return refuse(group, text, name, remedy, where)
 
