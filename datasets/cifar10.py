@@ -116,6 +116,7 @@ def _from_tar(path: Path, names: tuple[str, ...], limits: Limits) -> Iterator[tu
             tarfile.open(fileobj=CountedStream(stream, limits.file_bytes, str(path)), mode="r|") as archive,
         ):
             for member in archive:
+                limits.check_bytes(member.size, f"{path}/{member.name}")
                 name = PurePosixPath(member.name).name
                 if name in _PICKLES:
                     raise ValueError(f"{path} {_UNSAFE}")

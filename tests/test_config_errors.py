@@ -415,3 +415,17 @@ def test_every_shipped_yaml_composes_and_names_a_class_that_takes_it(shipped: Pa
     node = getattr(run.config, group, None)
     nodes = node.values() if isinstance(node, dict) else [node]
     assert all(not list(node_problems(group, each)) for each in nodes if type(each) is Target)
+
+
+LONG = "x" * 5000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["eval", LONG], ["status", LONG], ["--config-dir", LONG], ["stop", LONG], ["view", LONG], [f"dataset={LONG}"],
+     ["dataset=image_folder", f"dataset.root={LONG}"], [f"init_from={LONG}"]],
+    ids=lambda words: words[0][:12],
+)  # fmt: skip
+def test_a_name_that_no_file_can_have(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words) == 2
+    assert "xxxxx" in capsys.readouterr().err

@@ -1,8 +1,10 @@
 """Checkpoints that are well-formed and wrong: named, passed over, never called a good one."""
 
+import json
 import os
 import pickle
 import shutil
+import struct
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -56,6 +58,11 @@ def no_weight(content: dict[str, Any]) -> None:
     content["model"].popitem()
 
 
+def sparse_weight(content: dict[str, Any]) -> None:
+    name = next(iter(content["model"]))
+    content["model"][name] = content["model"][name].to_sparse()
+
+
 WRONG: dict[str, tuple[Change, str]] = {
     "no model": (without("model"), "it holds no model"),
     "model of another type": (at("model", value=[1]), "its `model` is of type list"),
@@ -73,6 +80,10 @@ WRONG: dict[str, tuple[Change, str]] = {
     "no position": (without("position"), "it lacks position"),
     "no step": (without("position", "step"), "lacks step"),
     "no optimizer": (without("optimizer"), "it lacks optimizer"),
+    "sparse": (sparse_weight, "is sparse, quantized or without values"),
+    "a state of numbers": (at("optimizer", "state", value={0: 1}), "its optimizer's state"),
+    "groups of numbers": (at("optimizer", "param_groups", value=[1]), "its optimizer's groups"),
+    "fewer than no shards": (at("shards", value=-1), "declares -1 shards"),
     "servers": (at("servers", value="many"), "its `servers` is of type str"),
 }
 
@@ -165,6 +176,73 @@ def test_if_none_is_left_it_is_one_error(whole: Path, tmp_path: Path, capfd: pyt
         assert "Traceback" not in printed
         assert "last good" not in printed
     assert main(["resume", str(checkpoints.saved(run_dir)[0])]) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (at("optimizer", "param_groups", value=[]), "optimizer"),
+        (at("schedules", value=[5]), "schedules"),
+        (at("random", value=[{}]), "random"),
+        (at("random", value=[{"torch": torch.zeros(3), "python": [1], "numpy": []}]), "random"),
+        (at("sessions", value=[{}]), "sessions"),
+        (at("epoch_metrics", value={"a": 5}), "epoch_metrics"),
+    ],
+)
+def test_a_part_that_cannot_be_restored_is_named(
+    whole: Path, tmp_path: Path, change: Change, part: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = spoiled(whole, tmp_path / "run", change)
+    for verb in ("eval", "resume"):
+        assert main([verb, str(run_dir)]) == 2
+        printed = " ".join("".join(capfd.readouterr()).split())
+        assert f"{checkpoints.saved(run_dir)[0]} is damaged: its `{part}` cannot be restored" in printed
+        assert "Traceback" not in printed
+
+
+INDEXES = {
+    "deep": "[" * 100_000,
+    "a list": '{"workers": 1, "tensors": []}',
+    "no entry": '{"workers": 1, "tensors": {"model/a": 1}}',
+    "a name that is no dtype": '{"workers": 1, "tensors": {"model/a": {"dtype": "load", "shape": [1], "pieces": []}}}',
+    "a worker outside": '{"workers": 1, "tensors": {"model/a": {"dtype": "int8", "shape": [1], "pieces": '
+    '[{"worker": "../x", "offset": [0], "shape": [1]}]}}}',
+    "a parameter that is none": '{"workers": 1, "tensors": {"optimizer/x/y": {"dtype": "int8", "shape": [], '
+    '"pieces": []}}}',
+}
+
+
+@pytest.mark.parametrize("name", INDEXES)
+def test_an_index_that_lies_is_named(whole: Path, tmp_path: Path, name: str) -> None:
+    run_dir = spoiled(whole, tmp_path / "run", at("shards", value=1))
+    newest = checkpoints.saved(run_dir)[0]
+    checkpoints.index_path(newest).write_text(INDEXES[name])
+    with pytest.raises(checkpoint_io.DamagedCheckpoint, match=r"index\.json is (missing or )?damaged"):
+        checkpoint_io.read_to_resume(newest)
+
+
+@pytest.mark.parametrize("code", [True, False])
+def test_a_workers_file_is_checked_as_the_checkpoint_is(whole: Path, tmp_path: Path, code: bool) -> None:
+    run_dir, canary = spoiled(whole, tmp_path / "run", at("shards", value=1)), tmp_path / "executed"
+    newest = checkpoints.saved(run_dir)[0]
+    entry = {"dtype": "float32", "shape": [1], "pieces": [{"worker": 0, "offset": [0], "shape": [1]}]}
+    checkpoints.index_path(newest).write_text(json.dumps({"workers": 1, "tensors": {"model/a": entry}}))
+    torch.save(Evil(canary) if code else [1], checkpoints.shard_path(newest, 0))
+    with pytest.raises(checkpoint_io.DamagedCheckpoint, match="posix.system" if code else "holds no slices"):
+        checkpoint_io.read_to_resume(newest)
+    assert not canary.exists()
+
+
+def test_a_list_of_a_million_entries_is_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "many.ckpt"
+    torch.save({"format": 1, "model": {}}, path)
+    data = path.read_bytes()
+    first = data.find(b"PK\x01\x02")
+    entry = data[first : data.find(b"PK\x01\x02", first + 4)]
+    end = struct.pack("<4s4H2LH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, len(entry) * 300_000, first, 0)
+    path.write_bytes(data[:first] + entry * 300_000 + end)
+    with pytest.raises(checkpoint_io.DamagedCheckpoint, match="its list of entries has"):
+        checkpoint_io.read(path)
 
 
 class Evil:

@@ -66,6 +66,11 @@ SUMMARIES = {
     "huge": '{"status": "done", "steps": 1' + "0" * 400 + "}",
     "sessions": '{"status": "failed", "sessions": [{"started_at": "yesterday", "steps": 1, "samples": 1, '
     '"train_seconds": 1}]}',
+    "seconds of a session": '{"sessions": [{"started_at": "2026-01-01T00:00:00+00:00", "steps": 1, "samples": 1, '
+    '"train_seconds": 1, "seconds": 5}]}',
+    "a session without its zone": '{"sessions": [{"started_at": "2026-01-01", "steps": 1, "samples": 1, '
+    '"train_seconds": 1}]}',
+    "lists": "[" + "[]," * 400_000 + "[]]",
     "no session": '{"status": "failed", "sessions": ["x"]}',
 }
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import Any
 
+from .printable import printable
+
 WIDTH = 110
 LINES = 20
 
@@ -60,7 +62,7 @@ class ConfigError(ValueError):
         mistakes = "there is a mistake" if count == 1 else f"there are {count} mistakes"
         started = "no run was" if any(problem.executed for problem in self.problems) else "nothing was"
         head = f"leyden: {started} started, {mistakes}" + (f" in {self.context}" if self.context else "")
-        return _on_one_screen(head, self.problems)
+        return printable(_on_one_screen(head, self.problems))
 
 
 class CannotStart(ValueError):

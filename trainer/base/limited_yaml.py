@@ -5,15 +5,15 @@ deep overflows the stack of libyaml. So a first pass reads parser events, which 
 counts an alias as often as the nodes that it repeats.
 """
 
-import os
 import re
-import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from .regular_file import open_regular
 
 MAX_BYTES = 1 << 20
 """Bytes of one file."""
@@ -43,10 +43,7 @@ def read(file: Path) -> str:
         OSError: it cannot be read, or is a FIFO, a device or a socket.
         ValueError: it is not UTF-8.
     """
-    handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would block
-    with open(handle, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(f"{file} is not a regular file")
+    with open_regular(file) as stream:
         content = stream.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise YAMLTooLarge(f"more than {MAX_BYTES:,} bytes of YAML")

@@ -6,6 +6,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
+from .printable import printable
+
 log = logging.getLogger("leyden")
 
 
@@ -18,6 +20,13 @@ class _StandardOutput(logging.StreamHandler[TextIO]):
     @property
     def stream(self) -> TextIO:  # pyright: ignore[reportIncompatibleVariableOverride]
         return sys.stdout
+
+
+class _Printable(logging.Formatter):
+    """Formatter for the terminal: messages name files and keys, which may be a stranger's."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 class _RunLog(logging.FileHandler):
@@ -46,9 +55,9 @@ def open_log(run_dir: Path, rank: int, workers: int, quiet: bool = False) -> Non
     """
     source = f" [rank {rank}]" if workers > 1 else ""
     file = _RunLog(run_dir / "run.log")
-    file.setFormatter(logging.Formatter(f"%(asctime)s{source} %(levelname)s %(message)s"))
+    file.setFormatter(_Printable(f"%(asctime)s{source} %(levelname)s %(message)s"))
     terminal = _StandardOutput()
-    terminal.setFormatter(logging.Formatter("%(message)s" if rank == 0 else f"rank {rank}: %(message)s"))
+    terminal.setFormatter(_Printable("%(message)s" if rank == 0 else f"rank {rank}: %(message)s"))
     terminal.setLevel(logging.INFO if rank == 0 and not quiet else logging.WARNING)
     close_log()
     log.setLevel(logging.INFO)

@@ -13,3 +13,11 @@ def shown(file: Path) -> str:
 def absolute(path: str | Path) -> Path:
     """A user's path made absolute, without `..`; symbolic links are kept."""
     return Path(os.path.abspath(Path(path).expanduser()))
+
+
+def exists(path: str | Path) -> bool:
+    """Whether there is something at a user's path; not where the text is too long for one, or names no user's home."""
+    try:
+        return Path(path).expanduser().exists()
+    except (OSError, RuntimeError, ValueError):
+        return False

@@ -3,15 +3,17 @@
 import json
 import math
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from .errors import ConfigError, Problem
 from .paths import shown
+from .regular_file import NotRegularFile, open_regular
 
-_MAX_BYTES = 16 << 20
+MAX_BYTES = 16 << 20
+MAX_VALUES = 300_000
+"""Values of a JSON file: each takes up to a hundred bytes of memory, however short it is written."""
 
 
 class DamagedFile(ConfigError):
@@ -26,40 +28,48 @@ class DamagedFile(ConfigError):
         return f"{self.path} is damaged: {self.reason}"
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, most: int = MAX_BYTES) -> str:
     """The text of a regular file.
+
+    Args:
+        most: bytes that it may have.
 
     Raises:
         DamagedFile: it is a device or a pipe, too large, or not UTF-8.
         OSError: it cannot be read.
     """
-    # without O_NONBLOCK a named pipe would be waited for
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise DamagedFile(path, "it is no regular file")
-        if status.st_size > _MAX_BYTES:
-            raise DamagedFile(path, f"it has {status.st_size} bytes, at most {_MAX_BYTES} are read")
-        content = file.read(_MAX_BYTES + 1)
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > most:
+                raise DamagedFile(path, f"it has {size} bytes, at most {most} are read")
+            content = file.read(most)
+    except NotRegularFile:
+        raise DamagedFile(path, "it is no regular file") from None
     try:
         return content.decode()
     except UnicodeDecodeError as error:
         raise DamagedFile(path, f"it is no text: {error.reason} at byte {error.start}") from None
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, most: int = MAX_BYTES, most_values: int = MAX_VALUES) -> Any:
     """The content of a JSON file.
+
+    Args:
+        most: bytes that it may have.
+        most_values: values that it may have, commas in texts counted as well.
 
     Raises:
         DamagedFile: it is not JSON, or nested too deeply.
         OSError: it cannot be read.
     """
+    text = read_text(path, most)
+    if sum(map(text.count, "[{,")) > most_values:
+        raise DamagedFile(path, f"it has more than {most_values:,} values")
     try:
-        return json.loads(read_text(path))
+        return json.loads(text)
     except RecursionError:
         raise DamagedFile(path, "it is nested too deeply") from None
-    except DamagedFile:
-        raise
     except ValueError as error:
         raise DamagedFile(path, f"it is not JSON: {error}") from None
 

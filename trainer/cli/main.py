@@ -1,6 +1,7 @@
 """The command `leyden`: verbs and flags. Hydra, torch and lightning are imported only by verbs that need them."""
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -31,6 +32,16 @@ def main(arguments: Sequence[str]) -> int:
         # The reader of standard output has closed it, as in `leyden --cfg job | head`.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return _refused_path(error)
+
+
+def _refused_path(error: OSError) -> int:
+    problem = refuse("PATH", "is too long for the name of a file or folder", str(error.filename), executed=True)
+    print(problem.rendered(), file=sys.stderr)
+    return 2
 
 
 class _Parser(argparse.ArgumentParser):

@@ -152,7 +152,9 @@ def _print_info(composer: Any, parsed: argparse.Namespace) -> int:
 
 
 def _named_run(parsed: argparse.Namespace) -> tuple[str, list[str]]:
-    named = [word for word in parsed.words if "=" not in word or Path(word).exists()]
+    from ..base.paths import exists
+
+    named = [word for word in parsed.words if "=" not in word or exists(word)]
     if len(named) != 1:
         text = "needs the folder of a run, or a checkpoint in it" if not named else "takes one run at a time"
         raise refuse(parsed.verb, text, " ".join(named) if named else ..., f"leyden {parsed.verb} outputs/DAY/TIME")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import ConfigError, Problem, listed, nearest, raise_all
+from ..base.paths import exists
 from ..hardware.comm_env import missing_hardware, settings
 from ..hardware.topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count
 from .faults import fault
@@ -198,7 +199,7 @@ def _partitions(config: Config) -> Iterator[Problem]:
 def _data_folder(config: Config) -> Iterator[Problem]:
     for name in ("root", "path", "data_dir"):
         value = config.dataset.arguments.get(name)
-        if isinstance(value, str) and "://" not in value and not Path(value).expanduser().exists():
+        if isinstance(value, str) and "://" not in value and not exists(value):
             yield Problem(f"dataset.{name}", f"there is no such file or folder{_existing_part(value)}", value,
                           f"dataset.{name}=PATH of the data")  # fmt: skip
 
@@ -224,7 +225,7 @@ def _momentum(config: Config) -> Iterator[Problem]:
 
 
 def _init_from(config: Config) -> Iterator[Problem]:
-    if config.init_from is not None and not Path(config.init_from).expanduser().exists():
+    if config.init_from is not None and not exists(config.init_from):
         text = f"there is no such run folder or file{_existing_part(config.init_from)}"
         yield Problem("init_from", text, config.init_from, "init_from=RUN, a .ckpt or a .safetensors file")
 

@@ -28,6 +28,7 @@ from ..runs.renamed import renamed_in, with_new_names
 from .checks import check_classes, check_values
 from .hydra_compat import CachingConfigRepository, ConfigLoader, Hydra, create_config_search_path
 from .hydra_errors import CompositionRequest, explained
+from .interpolation_limits import MAX_DEPTH, limited_references, limits_renewed, nested_references
 from .leftover_keys import Leftover, drop_from_composition, leftovers, not_taken, notices
 from .provenance import Given, Origin
 from .remedies import with_working_remedies
@@ -50,12 +51,17 @@ class Loader(ConfigLoader):
         self._plain: dict[tuple[str | None, ...], Any] = {}
 
     def parsed(self, config_name: str | None, overrides: list[str]) -> tuple[list[Override], CachingConfigRepository]:
+        for override in overrides:
+            if nested_references(override) > MAX_DEPTH:
+                key, _, value = override.partition("=")
+                raise refuse(key, f"interpolations are nested more than {MAX_DEPTH} deep", value)
         spelled = [dataset_spelled(override) for override in overrides]
         parsed, repository = super().parsed(config_name, spelled)
         for override in parsed:
             _relax(override, repository)
         return parsed, repository
 
+    @limited_references()
     def load_configuration(
         self,
         config_name: str | None,
@@ -64,6 +70,7 @@ class Loader(ConfigLoader):
         from_shell: bool = True,
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
+        limits_renewed()
         try:
             return super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
         except Exception as error:  # For some mistakes Hydra and OmegaConf raise AttributeError and the like.
@@ -83,9 +90,14 @@ def _refuse_too_large(file: Path) -> None:
     if file.is_relative_to(_SHIPPED):
         return
     try:
-        limited_yaml.check(limited_yaml.read(file))
+        text = limited_yaml.read(file)
+        limited_yaml.check(text)
+        if nested_references(text) > MAX_DEPTH:
+            raise refuse(shown(file), f"is refused: interpolations are nested more than {MAX_DEPTH} deep")
     except limited_yaml.YAMLTooLarge as error:
         raise refuse(shown(file), f"is refused: {error}", remedy="a smaller file, without aliases") from None
+    except ConfigError:
+        raise
     except (OSError, ValueError) as error:
         raise refuse(shown(file), f"cannot be read: {error}", remedy="a file of UTF-8 text") from None
     except YAMLError:
@@ -163,6 +175,7 @@ class Composer:
         folders = [Path.cwd(), self.config_dir] if self.config_dir else [Path.cwd()]
         return list(dict.fromkeys(map(str, folders)))
 
+    @limited_references()
     def composed(self, overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
         """Hydra's composition with its own node, set as the source of the resolver `hydra:`."""
         composed = self.loader.load_configuration(self.config_name, list(overrides), mode)
@@ -171,6 +184,7 @@ class Composer:
             set_output_dir(composed, _run_dir(composed))
         return composed
 
+    @limited_references()
     def run(self, overrides: Sequence[str]) -> Run:
         """Compose, resolve and validate one run.
 
@@ -193,6 +207,7 @@ class Composer:
             return error.problems
         return ()
 
+    @limited_references()
     def validated(self, composed: DictConfig, overrides: Sequence[str], context: str = "") -> Run:
         """The run of a composition whose values are valid. `context` names it in the error."""
         try:
@@ -207,6 +222,7 @@ class Composer:
         check_values(config)
         return Run(config, values, composed)
 
+    @limited_references()
     def validate_classes(self, run: Run, overrides: Sequence[str], context: str = "") -> Run:
         """Import the classes that a run names and validate its values against them.
 
@@ -247,6 +263,7 @@ class Composer:
         named = any(override.startswith("hydra.run.dir=") for override in overrides)
         return claim(_run_dir(run.composed), named)
 
+    @limited_references()
     def frozen_in(self, run: Run, folder: Path) -> dict[str, Any]:
         """The run's plain values with `hydra:runtime.output_dir` set to the folder."""
         set_output_dir(run.composed, folder)
@@ -256,6 +273,7 @@ class Composer:
         """The plain values of a composition, without Hydra's own node."""
         return frozen(without_hydra(composed), composed.hydra, self.python_path, self.swept)
 
+    @limited_references()
     def write_dot_hydra(self, run: Run, folder: Path) -> None:
         """Write config.yaml, hydra.yaml and overrides.yaml in .hydra/, as Hydra does."""
         if run.composed.hydra.output_subdir is None:
@@ -275,10 +293,19 @@ def set_output_dir(composed: DictConfig, folder: Path) -> None:
 
 
 def _run_dir(composed: DictConfig) -> Path:
+    return absolute(resolved_text(composed, "hydra.run.dir"))
+
+
+def resolved_text(composed: DictConfig, key: str) -> str:
+    """The value of a key that names a folder.
+
+    Raises:
+        ConfigError: an interpolation in it has no value.
+    """
     try:
-        return absolute(str(composed.hydra.run.dir))
+        return str(OmegaConf.select(composed, key, throw_on_missing=True, throw_on_resolution_failure=True))
     except OmegaConfBaseException as error:
-        raise refuse("hydra.run.dir", str(error).splitlines()[0], remedy="hydra.run.dir=FOLDER") from None
+        raise refuse(key, str(error).splitlines()[0], remedy=f"{key}=FOLDER") from None
 
 
 def without_hydra(composed: DictConfig) -> DictConfig:
@@ -290,6 +317,7 @@ def without_hydra(composed: DictConfig) -> DictConfig:
     return user
 
 
+@limited_references()
 def plain(composed: DictConfig) -> dict[str, Any]:
     """Resolved plain values.
 
@@ -348,6 +376,8 @@ def unresolved(error: OmegaConfBaseException, composed: DictConfig) -> ConfigErr
     text = first[0].lower() + first[1:]
     if "Recursive interpolation" in first:
         text = "the interpolation leads back to itself"
+    elif first.startswith("RecursionError"):
+        text = "the interpolation is nested too deeply"
     elif first.startswith("Interpolation key"):
         text = f"there is no key {first.split(chr(39))[1]!r} to take the value from"
     return refuse(key, text, _raw(composed, key), f"{key}=VALUE")

@@ -1,12 +1,14 @@
 # pyright: reportPrivateUsage=false
-"""Private names of Hydra, read in hydra-core 1.3.8: everything of Hydra that Leyden uses outside its public API.
+"""Private names of Hydra, read in hydra-core 1.3.8, and of its OmegaConf: all that Leyden uses outside their APIs.
 
 hydra.main composes under error handling of its own: it exits with 1 on every error and makes folders before a config is
 validated. So Leyden drives Hydra's loader, sweepers and callbacks itself. tests/test_compat.py checks these names.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from copy import copy, deepcopy
+from functools import wraps
 from importlib import resources
 from pathlib import Path
 from stat import S_ISREG
@@ -23,6 +25,7 @@ from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn
 from hydra.plugins.config_source import ConfigResult, ConfigSource
+from omegaconf import Container, Node
 
 if TYPE_CHECKING:
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -36,6 +39,8 @@ __all__ = [
     "basic_sweeper",
     "create_config_search_path",
     "failure_of",
+    "observe_references",
+    "raw_value",
     "yaml_file",
 ]
 
@@ -145,3 +150,33 @@ def yaml_file(repository: IConfigRepository, config_path: str) -> Path | None:
 def failure_of(result: JobReturn) -> Any:
     """The exception of a failed job; JobReturn.return_value would raise it."""
     return result._return_value
+
+
+Around = Callable[[bool], AbstractContextManager[Callable[[Any], None]]]
+
+
+def observe_references(around: Around) -> None:
+    """Resolve each reference from now on within a context, which is told its value.
+
+    Args:
+        around: called with whether it is that of a resolver, `${name:...}`, and not of a key.
+    """
+    methods: Any = Container  # of each node that holds others
+    for name, is_resolver in (("_resolve_node_interpolation", False), ("_evaluate_custom_resolver", True)):
+        setattr(methods, name, _observed(getattr(methods, name), around, is_resolver))
+
+
+def _observed(resolve: Any, around: Around, is_resolver: bool) -> Any:
+    @wraps(resolve)
+    def observed(*arguments: Any, **named: Any) -> Any:
+        with around(is_resolver) as tell:
+            value = resolve(*arguments, **named)
+            tell(value)
+            return value
+
+    return observed
+
+
+def raw_value(node: Any) -> Any:
+    """What is in a node of OmegaConf, unresolved: a value, or nodes; of anything else, itself."""
+    return node._value() if isinstance(node, Node) else node

@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..base import limited_yaml
 from ..base.errors import ConfigError, Problem, listed, nearest, refuse
-from ..base.paths import shown
+from ..base.paths import exists, shown
 from .hydra_compat import yaml_file
 from .known_names import known_choice
 from .validation import unknown_key
@@ -34,6 +34,10 @@ class Groups(Protocol):
     def plain_values(self, config_name: str | None, overrides: Sequence[str]) -> dict[str, Any]: ...
 
     def load_configuration(self, config_name: str | None, overrides: list[str], run_mode: RunMode) -> DictConfig: ...
+
+
+_LONG = 500
+"""Characters of an override that no person types."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,10 @@ def explained(error: Exception, request: CompositionRequest) -> ConfigError:
         return _missing_choice(error, request)
     if isinstance(error, yaml.MarkedYAMLError):
         return _yaml_syntax(error)
+    if isinstance(error, RecursionError):
+        return _leads_back(request)
+    if isinstance(error, ValueError) and (unreadable := _unreadable_number(request)) is not None:
+        return unreadable
     for pattern, explain in _BY_TEXT.items():
         match = re.search(pattern, str(error), re.DOTALL)
         if match:
@@ -100,6 +108,31 @@ def _unreadable_override(error: OverrideParseException) -> ConfigError:
     quoted = value.replace("'", "\\'")
     text = "the value cannot be read: brackets must match, and text with any of = ~ { } ( ) , or quotes must be quoted"
     return refuse(key.lstrip("+"), text, value, f"\"{key}='{quoted}'\"", f"override '{typed}'")
+
+
+def _leads_back(request: CompositionRequest) -> ConfigError:
+    """A defaults list that contains itself, or an override of thousands of brackets."""
+    longest = max(request.overrides, key=len, default="")
+    if len(longest) > _LONG:
+        key, _, value = longest.partition("=")
+        return refuse(key.lstrip("+"), "the value is nested too deeply", value)
+    groups = request.groups()
+    chosen = [f"'{override}'" for override in request.overrides if request.key_of(override) in groups]
+    where = f"one of {listed(chosen)}" if chosen else ""
+    return refuse("defaults", "the defaults list of a file leads back to itself", where=where)
+
+
+def _unreadable_number(request: CompositionRequest) -> ConfigError | None:
+    """The override whose number has more digits than Python reads, if that is what is wrong."""
+    for override in request.overrides:
+        key, _, value = override.partition("=")
+        try:
+            OverridesParser.create().parse_override(override)
+        except HydraException:
+            continue
+        except ValueError:
+            return refuse(key.lstrip("+"), "a number has too many digits", value, where="an override")
+    return None
 
 
 def _missing_choice(error: MissingConfigException, request: CompositionRequest) -> ConfigError:
@@ -146,7 +179,7 @@ def _no_such_choice(group: str, name: str, options: list[str], where: str) -> Co
     meant = f"; did you mean {close}?" if close else ""
     text = f"there is no such choice{meant}\n{group} can be {listed(options)}"
     remedy = known or (f"{group}={close}" if close else "")
-    if group == "dataset" and not remedy and Path(name).expanduser().exists():
+    if group == "dataset" and not remedy and exists(name):
         remedy = f"dataset=image_folder dataset.root={name}"
     return refuse(group, text, name, remedy, where)
 

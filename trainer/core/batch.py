@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from ..base.errors import Explained
+
 
 class Part(NamedTuple):
     """The unit of computation of one worker: its share of a global batch, or of one of its accumulated parts."""
@@ -26,5 +28,5 @@ class Part(NamedTuple):
     a worker knows only its own."""
 
 
-class BadSamples(ValueError):
+class BadSamples(Explained, ValueError):
     """More unreadable samples than dataset.max_bad_samples allows."""

@@ -30,7 +30,10 @@ def decode(data: bytes) -> Any:
     Raises:
         ValueError: the bytes are no such JSON.
     """
-    return json.loads(data, object_hook=_tensor_of_json)
+    try:
+        return json.loads(data, object_hook=_tensor_of_json)
+    except RecursionError:
+        raise ValueError("values nested too deeply") from None
 
 
 def all_gather_values(value: Any, group: Any = None) -> list[Any]:
@@ -77,9 +80,9 @@ def _tensor_of_json(value: dict[str, Any]) -> Any:
     dtype = getattr(torch, str(value[_TENSOR]), None)
     if not isinstance(dtype, torch.dtype):
         raise ValueError(f"unknown dtype {value[_TENSOR]!r}")
-    data = bytearray(base64.b64decode(value["data"], validate=True))
-    flat = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
     try:
+        data = bytearray(base64.b64decode(value["data"], validate=True))
+        flat = torch.frombuffer(data, dtype=torch.uint8) if data else torch.empty(0, dtype=torch.uint8)
         return flat.view(dtype).reshape(value["shape"])
-    except (RuntimeError, TypeError) as error:
-        raise ValueError(str(error)) from error
+    except (RuntimeError, TypeError, KeyError, OverflowError) as error:
+        raise ValueError(f"no tensor: {str(error)[:200]}") from error

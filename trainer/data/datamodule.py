@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from ..base.log import log
+from ..base.printable import printable
 from ..base.rng import generator, mix
 from ..base.signals import IgnoreStopSignals
 from ..config.faults import built
@@ -215,7 +216,7 @@ class ImageData(LightningDataModule):
             yield batch
 
     def _count_bad(self, problems: list[str]) -> None:
-        for problem in problems:
+        for problem in map(printable, problems):
             if problem in self.bad_samples:
                 continue
             self.bad_samples[problem] = None

@@ -7,6 +7,8 @@ container carries a checksum of every entry, which is verified before anything o
 
 import errno
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +20,13 @@ from ..base.heartbeat import CHECKPOINT, SYNCHRONIZATION, heartbeat
 from ..core import threads
 from ..core.checkpoints import sharded_checkpoint
 from ..core.checkpoints.checkpoint_io import FORMAT, NotFinite, point_last_at, refuse_not_finite, shards_of, write
+from ..core.checkpoints.container import DamagedCheckpoint
 from ..core.checkpoints.sharded_checkpoint import Shard
 from ..core.lightning_compat import precision_of
 from ..core.plain_values import all_gather_values
 from ..core.state import RunState
 from ..runs.checkpoints import path_of, shard_path
-from ..runs.sessions import Record, Session
+from ..runs.sessions import Record, Session, check_session
 
 
 def collect(state: RunState) -> dict[str, Any]:
@@ -169,10 +172,15 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
     for hook in state.hooks.find("on_load_checkpoint"):
         hook(content)
     divided = None if path is None else shards_of(path, content)
-    state.contract.load_full_state(state.task, state.raw_optimizer, content, divided)
-    for entry, saved_schedule in zip(state.schedules, content["schedules"], strict=True):
-        entry.scheduler.load_state_dict(saved_schedule)
-    precision_of(state.fabric).load_state_dict(content["precision"])
+    with _part(path, "optimizer", state.raw_optimizer, alone=state.fabric.world_size == 1):
+        state.contract.load_full_state(state.task, state.raw_optimizer, content, divided)
+    with _part(path, "schedules"):
+        saved_schedules = list(zip(state.schedules, content["schedules"], strict=True))
+    for entry, saved_schedule in saved_schedules:
+        with _part(path, "schedules", entry.scheduler):
+            entry.scheduler.load_state_dict(saved_schedule)
+    with _part(path, "precision"):
+        precision_of(state.fabric).load_state_dict(content["precision"])
     for name, value in content["position"].items():
         setattr(state, name, value)
     state.time_limit.before = content.get("seconds", 0.0)
@@ -180,19 +188,58 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
     for name, callback in state.callbacks.items():
         if name in content["callbacks"] and hasattr(callback, "load_state_dict"):
             more = (divided, f"callbacks/{name}/") if hasattr(callback, "pieces") else ()
-            callback.load_state_dict(content["callbacks"][name], *more)
-    state.data.load_state_dict(content.get("data", {}))
+            with _part(path, f"callbacks.{name}", callback):
+                callback.load_state_dict(content["callbacks"][name], *more)
+    with _part(path, "data", state.data):
+        state.data.load_state_dict(content.get("data", {}))
     # a model that comes from another worker brings its number of threads with it, as far as there are cores for it
     silent = path is None or state.fabric.device.type != "cpu" or not state.fabric.is_global_zero
-    threads.restore(content.get("threads", []), state.fabric.global_rank, state.fabric.world_size, silent)
-    restore_sessions(state, path, content.get("sessions", []))
-    restore_epoch_metrics(state, content)
-    restore_random_state(state, content["random"])
+    with _part(path, "threads"):
+        threads.restore(content.get("threads", []), state.fabric.global_rank, state.fabric.world_size, silent)
+    with _part(path, "sessions"):
+        restore_sessions(state, path, content.get("sessions", []))
+    with _part(path, "epoch_metrics"):
+        restore_epoch_metrics(state, content)
+    with _part(path, "random"):
+        restore_random_state(state, content["random"])
     state.last_checkpoint = state.resumed_from = path
+
+
+_OURS = ("leyden", "torch", "lightning", "torchmetrics")
+_MISSHAPEN = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
+
+
+@contextmanager
+def _part(path: Path | None, name: str, loads: Any = None, alone: bool = True) -> Generator[None, None, None]:
+    """Names the part of a checkpoint that cannot be restored: its types were checked, its content was not.
+
+    Args:
+        path: None: of another worker's memory, which is our own.
+        loads: what loads it. Errors of a user's own class are his, with their traceback.
+        alone: whether a RuntimeError is the content's, and not that of a lost worker.
+
+    Raises:
+        DamagedCheckpoint: it cannot be restored.
+    """
+    errors = (*_MISSHAPEN, RuntimeError) if alone else _MISSHAPEN
+    try:
+        yield
+    except (DamagedCheckpoint, torch.OutOfMemoryError):
+        raise
+    except errors as error:
+        if path is None or (loads is not None and type(loads).__module__.partition(".")[0] not in _OURS):
+            raise
+        first = next(iter(str(error).splitlines()), "")
+        raise DamagedCheckpoint(
+            f"{path} is damaged: its `{name}` cannot be restored ({type(error).__name__}: {first[:200]})"
+        ) from error
 
 
 def restore_sessions(state: RunState, path: Path | None, records: list[Record]) -> None:
     """What a checkpoint knows of the sessions; a training that only changes its worker goes on in its own."""
+    if path is not None:
+        for number, record in enumerate(records):
+            check_session(path, record, f"sessions.{number}")
     if path is None and records:
         *records, own = records
         state.session = Session.of(own)

@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
+from ..core.checkpoints.checkpoint_content import is_dense, not_finite
 from ..core.checkpoints.checkpoint_io import newest, read, shards_of
+from ..core.checkpoints.sharded_checkpoint import together
 
 
 def load_weights(task: torch.nn.Module, source: str, own: dict[str, torch.Size]) -> str:
@@ -23,11 +25,15 @@ def load_weights(task: torch.nn.Module, source: str, own: dict[str, torch.Size])
     """
     weights = _weights_of(Path(source))
     names = {name: name if name in weights else name.removeprefix("model.") for name in own}
-    taken = {n: weights[s] for n, s in names.items() if s in weights and weights[s].shape == own[n]}
+    dense = {name: value for name, value in weights.items() if is_dense(value)}
+    taken = {name: dense[its] for name, its in names.items() if its in dense and dense[its].shape == own[name]}
     if not taken:
         raise ValueError(
             f"init_from={source}: none of its {len(weights)} tensors has name and shape of one of the {len(own)} here"
         )
+    broken = not_finite(taken)
+    if broken is not None:
+        raise ValueError(f"init_from={source}: {broken} has NaN or infinite values")
     task.load_state_dict(taken, strict=False)
     left = sorted(set(own) - set(taken))
     rest = f"; started fresh: {', '.join(left[:6])}{' ...' if len(left) > 6 else ''}" if left else ""
@@ -55,4 +61,4 @@ def _weights_of(path: Path) -> dict[str, torch.Tensor]:
 
 def _whole_model(path: Path, content: dict[str, Any]) -> dict[str, torch.Tensor]:
     divided = shards_of(path, content)
-    return content["model"] if divided is None else divided.put_together(content)["model"]
+    return together(content["model"], divided, "model/")

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from ..base.atomic_file import write_atomically
+from ..base.untrusted_file import DamagedFile, read_json
 from ..launch.slurm.batch_script import folder
 from ..launch.slurm.submit import REQUEUES
 from ..runs.checkpoints import saved, step_of
@@ -25,7 +26,12 @@ def main(run_dir: Path, verb: str, code: int) -> int:
     """Requeue the job unless there is a reason not to. Returns the exit code of the job."""
     if code not in REQUEUED_CODES or verb == "eval":
         return code
-    job, before = own_job_id(), _steps_at_requeues(run_dir)
+    job = own_job_id()
+    try:
+        before = _steps_at_requeues(run_dir)
+    except DamagedFile as error:
+        print(f"job {job} is not queued again: {error}", flush=True)
+        return code
     trials = trials_in(run_dir)
     step = sum(_step(run) for run in trials or [run_dir])
     counted = f"step {step}" + (f" (the sum over its {len(trials)} trials)" if trials else "")
@@ -66,7 +72,10 @@ def _without_progress(job: str, step: int, before: list[int], counted: str) -> s
 def _steps_at_requeues(run_dir: Path) -> list[int]:
     """The run's step at each previous requeue of this job."""
     path = folder(run_dir) / REQUEUES
-    return json.loads(path.read_text()) if path.exists() else []
+    steps = read_json(path) if path.exists() else []
+    if not isinstance(steps, list) or not all(type(step) is int for step in steps):
+        raise DamagedFile(path, "it holds no steps")
+    return steps
 
 
 if __name__ == "__main__":

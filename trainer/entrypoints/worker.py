@@ -9,6 +9,7 @@ from pathlib import Path
 from ..base.errors import CannotStart, Explained, Refused
 from ..base.heartbeat import START, heartbeat
 from ..base.log import close_log, open_log
+from ..base.printable import printable
 from ..base.process import keep_freed_memory
 from ..base.signals import StopRequest, restore_handlers
 from ..base.storage import hold, storage_errors
@@ -62,7 +63,7 @@ def run_in_process(config: Config, run_dir: Path, verb: str, checkpoint: Path | 
 def _report_failure(error: Exception, run_dir: Path, verb: str) -> None:
     from ..runs.summary import last_good_checkpoint, mark_failed
 
-    message = str(error) if isinstance(error, Explained) else f"{type(error).__name__}: {error}"
+    message = printable(str(error) if isinstance(error, Explained) else f"{type(error).__name__}: {error}")
     if verb != "eval":
         # first: the terminal may be a file on the disk that is full
         mark_failed(run_dir, message, rank=0)

@@ -20,6 +20,8 @@ _MAX_LINE_BYTES = 16 << 20
 """Limit for a line that does not end: no peer may fill the memory."""
 _MAX_DEPTH = 16
 _MAX_DIGITS = 32
+_MAX_VALUES = 300_000
+"""Values of a message, commas in texts counted as well: parsed, each takes up to a hundred bytes."""
 _BRACKETS = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 
 
@@ -144,10 +146,13 @@ def _values(line: bytes) -> Any:
     """The values of a line of JSON, without characters that a terminal would obey.
 
     Raises:
-        ValueError: it is no JSON, or beyond the limits of depth and digits.
+        ValueError: it is no JSON, or beyond the limits of values, depth and digits.
     """
+    brackets = line.count(b"[") + line.count(b"{")
+    if brackets + line.count(b",") > _MAX_VALUES:
+        raise ValueError(f"more than {_MAX_VALUES:,} values")
     # a line with few brackets cannot be deep: most need no second look
-    if line.count(b"[") + line.count(b"{") > _MAX_DEPTH and _depth(line) > _MAX_DEPTH:
+    if brackets > _MAX_DEPTH and _depth(line) > _MAX_DEPTH:
         raise ValueError(f"nested more than {_MAX_DEPTH} deep")
     data = json.loads(line, parse_int=_number(int), parse_float=_number(float))
     # the sender escapes what is not ASCII, and so every control character

@@ -75,6 +75,11 @@ def shard_path(main: Path, worker: int) -> Path:
     return main.with_name(f"{main.stem}.shard{worker:04d}.ckpt")
 
 
+def bytes_of_shards(main: Path) -> int:
+    """Bytes of the workers' files of a checkpoint."""
+    return sum(file.stat().st_size for file in main.parent.glob(f"{main.stem}.shard*.ckpt"))
+
+
 def index_path(main: Path) -> Path:
     return main.with_name(f"{main.stem}.index.json")
 

@@ -13,7 +13,7 @@ import yaml
 from ..base.atomic_file import write_atomically
 from ..base.errors import ConfigError, nearest, refuse
 from ..base.log import close_log
-from ..base.paths import absolute, shown
+from ..base.paths import absolute, exists, shown
 from ..base.untrusted_file import read_json
 from .lease_record import is_alive, lease_of
 
@@ -113,7 +113,7 @@ def absolute_paths(values: Any, key: str = "") -> Any:
     if isinstance(values, list):
         return [absolute_paths(value, key) for value in values]
     is_path = key in ("root", "path", "init_from") or key.endswith(("_dir", "_path"))
-    if is_path and isinstance(values, str) and Path(values).expanduser().exists():
+    if is_path and isinstance(values, str) and exists(values):
         return str(absolute(values))
     return values
 

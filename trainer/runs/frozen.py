@@ -1,5 +1,6 @@
 """The frozen config of a run as plain values. No schema, no torch."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def changes_of(run_dir: Path) -> list[dict[str, Any]]:
         DamagedFile: resume.yaml is damaged.
     """
     file = run_dir / CHANGES
-    items = read_yaml(file) if file.exists() else []
+    items = read_yaml(file) if os.path.lexists(file) else []  # a broken link is no run without changes
     if not isinstance(items, list):
         raise DamagedFile(file, "it must be a list of changes", _REMEDY)
     for item in items:

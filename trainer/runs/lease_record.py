@@ -17,6 +17,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from ..base.regular_file import NotRegularFile, open_regular
+
 FILE = "agent.json"
 EXPIRY_S = 120.0
 """Age of the file from which the lease of a process on another host has expired."""
@@ -86,20 +88,16 @@ def read_lease(file: Path) -> FoundLease | None:
     """
     try:
         # open, not stat: a network file system then asks the server
-        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open_regular(file, follow_links=False) as stream:
+            status, content = os.fstat(stream.fileno()), stream.read(_MAX_BYTES)
     except FileNotFoundError:
         return None
-    try:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode):
-            raise OSError(0, f"{file.name} is no regular file")
-        content = os.read(descriptor, _MAX_BYTES)
+    except NotRegularFile:
+        raise OSError(0, f"{file.name} is no regular file") from None
     except OSError as error:
         if error.errno == errno.ESTALE:  # removed on another host since it was opened
             return None
         raise
-    finally:
-        os.close(descriptor)
     lease = _parsed(content)
     digest = hashlib.sha256(content).hexdigest()[:16]
     return FoundLease(lease, digest, status.st_mtime_ns, lease.nonce if lease is not None else "")

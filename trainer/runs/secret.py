@@ -5,7 +5,6 @@ On one node there is no such file: the agent draws a secret at each start and gi
 
 import os
 import secrets
-import stat
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 from ..base.errors import ConfigError, refuse
 from ..base.handshake import SECRET_BYTES, new_secret
 from ..base.paths import shown
+from ..base.regular_file import NotRegularFile, open_regular
 
 FILE = "secret"
 _VISIBLE_S = 5.0
@@ -72,17 +72,15 @@ def _read(path: Path) -> bytes:
 def _content(path: Path) -> bytes | None:
     """The secret in the file; None where it is incomplete or not visible yet."""
     try:
-        # O_NONBLOCK: a FIFO in its place must not hold the command
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open_regular(path, follow_links=False) as file:
+            mode = os.fstat(file.fileno()).st_mode
+            text = file.read(2 * SECRET_BYTES + 2)
     except FileNotFoundError:
         return None
-    with open(descriptor, "rb") as file:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            raise _refused(path, "the run's secret is no regular file")
-        if mode & 0o077:
-            raise _refused(path, f"others may read the run's secret (mode {mode & 0o777:04o})")
-        text = file.read(2 * SECRET_BYTES + 2)
+    except NotRegularFile:
+        raise _refused(path, "the run's secret is no regular file") from None
+    if mode & 0o077:
+        raise _refused(path, f"others may read the run's secret (mode {mode & 0o777:04o})")
     if len(text) != 2 * SECRET_BYTES + 1:
         return None
     try:

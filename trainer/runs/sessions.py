@@ -72,7 +72,7 @@ def merged(*records: Iterable[Record]) -> list[Record]:
 
 def _age(record: Record) -> tuple[int, float]:
     """Larger for a later record of one session."""
-    return record["steps"], sum(record.get("seconds", {}).values())
+    return record["steps"], sum((record.get("seconds") or {}).values())
 
 
 def recorded(summary: Mapping[str, Any], progress_file: Path) -> list[Record]:
@@ -90,11 +90,17 @@ def check_session(path: Path, record: object, name: str) -> None:
     """Raise DamagedFile unless a record read from a file is that of a session."""
     if not isinstance(record, dict) or any(record.get(key) is None for key in _TYPES):
         raise DamagedFile(path, f"{name} is no session: it lacks one of {', '.join(_TYPES)}")
-    check_types(path, record, _TYPES, f"{name}.")
+    check_types(path, record, {**_TYPES, "seconds": dict}, f"{name}.")
+    seconds = record.get("seconds") or {}
+    check_types(path, seconds, dict.fromkeys(seconds, float), f"{name}.seconds.")
+    if None in seconds.values():
+        raise DamagedFile(path, f"{name}.seconds must be numbers")
     try:
-        datetime.fromisoformat(record["started_at"])
+        whole = datetime.fromisoformat(record["started_at"]).tzinfo is not None
     except ValueError:
-        raise DamagedFile(path, f"{name}.started_at is no time: {record['started_at'][:40]!r}") from None
+        whole = False
+    if not whole:  # without its offset from UTC it cannot be compared with the others
+        raise DamagedFile(path, f"{name}.started_at is no time: {record['started_at'][:40]!r}")
 
 
 def totals(records: Iterable[Record]) -> dict[str, float]:

@@ -1,6 +1,5 @@
 """Results of the trials of a sweep, and their table."""
 
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,7 +98,7 @@ def final_metric(folder: Path, values: dict[str, Any]) -> float:
     """Final value of the metric by which checkpoints are kept; nan without one."""
     checkpoint = values.get("callbacks", {}).get("checkpoint") or {}
     try:
-        metrics = json.loads((folder / "summary.json").read_text())["metrics"]
+        metrics = read_summary(folder)["metrics"]
         return float(metrics[checkpoint.get("monitor") or "val/acc"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return math.nan

@@ -20,8 +20,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ..base.errors import ConfigError, raise_all, refuse
 from ..base.paths import absolute, shown
-from ..config.compose import Composer, Run, parsed_overrides, set_output_dir
+from ..config.compose import Composer, Run, parsed_overrides, resolved_text, set_output_dir
 from ..config.hydra_compat import Callbacks, basic_sweeper, failure_of
+from ..config.interpolation_limits import limited_references
 from ..config.schema import Config
 from ..config.target_policy.hydra_targets import hydra_problems
 from ..runs.folder import SWEEP, Claim, claim, freeze, pipeline_of, refuse_taken
@@ -44,6 +45,7 @@ class Sweep:
         overrides: as typed, with several values for some keys.
     """
 
+    @limited_references()
     def __init__(self, composer: Composer, overrides: Sequence[str]):
         self.trials: list[Trial] = []
         self.folder: Path | None = None
@@ -59,7 +61,7 @@ class Sweep:
         if is_adaptive(self._master):
             configure_sweeper(self._master, composer.origin(overrides))
         # made after validation: until then sweepers, which write into their folder at once, have a temporary one
-        self._wanted = absolute(str(self._master.hydra.sweep.dir))
+        self._wanted = absolute(resolved_text(self._master, "hydra.sweep.dir"))
         self._subfolders: dict[int, str] = {}
         """Folder of each trial, relative to the sweep's."""
         self._unfrozen: dict[str, Run] = {}
@@ -72,6 +74,7 @@ class Sweep:
         """Common config of the trials under model hopping."""
         self._logs: list[Path] = []
 
+    @limited_references()
     def run(self) -> int:
         """Run all trials. Returns 0; 1 if one failed; or the code of a trial stopped by a signal.
 
@@ -201,7 +204,7 @@ class Sweep:
         with read_write(composed), open_dict(composed):
             composed.hydra.job.num = composed.hydra.job.id = number
         HydraConfig.instance().set_config(composed)
-        subfolder = str(composed.hydra.sweep.subdir)
+        subfolder = resolved_text(composed, "hydra.sweep.subdir")
         set_output_dir(composed, self._target / subfolder)
         if self.plan is not None:
             try:

@@ -2,15 +2,18 @@
 
 import csv
 import os
+import re
 from argparse import Namespace
 from collections.abc import Mapping
 from contextlib import suppress
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 from lightning.fabric.loggers import Logger
 
 from ...base.atomic_file import atomic_file
+from ...base.regular_file import open_regular
 from .lossy import LossyLog
 
 
@@ -73,9 +76,11 @@ class MetricsCSV(Logger):
     def _read(self) -> list[dict[str, str]]:
         if not self.path.exists():
             return []
-        with open(self.path, newline="") as file:
-            # A killed process may have left a truncated row at the end.
-            return [row for row in csv.DictReader(file) if None not in row.values() and row["step"].isdigit()]
+        rows: list[dict[str, str]] = []
+        # a killed process may have left a truncated row at the end, and the file of a stranger's run may hold anything
+        with TextIOWrapper(open_regular(self.path), newline="", errors="replace") as file, suppress(csv.Error):
+            rows.extend(row for row in csv.DictReader(file) if _is_row(row))
+        return rows
 
     def _rewrite(self, rows: list[dict[str, str]], columns: list[str]) -> None:
         last_at = 0
@@ -88,3 +93,8 @@ class MetricsCSV(Logger):
                 writer.writerow(row)
         self._columns, self._last_at = columns, last_at
         self._last = dict(rows[-1]) if rows else None
+
+
+def _is_row(row: Mapping[Any, Any]) -> bool:
+    """Whether a row is whole: a text for each column, and the number of a step."""
+    return None not in row and None not in row.values() and re.fullmatch("[0-9]{1,15}", row.get("step", "")) is not None

@@ -10,8 +10,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ...base.errors import Problem
+from ...base.errors import Problem, refuse
 from ..blocklist.verdict import RefusedTarget, refused_name
+from ..interpolation_limits import TooManyReferences
 from ..locate import locate
 
 LAUNCHER = "leyden.trainer.sweep.hopping_launcher.HoppingLauncher"
@@ -69,6 +70,8 @@ def _value(node: Any, name: Any) -> Any:
     """A resolved value; None for one that has none before the trials are known."""
     try:
         return None if OmegaConf.is_missing(node, name) else node[name]
+    except TooManyReferences as error:
+        raise refuse(str(error.full_key or name), str(error).splitlines()[0], remedy="fewer of them") from None
     except OmegaConfBaseException:
         return None
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 
@@ -18,6 +18,7 @@ _TYPES: Mapping[str, type | tuple[type, ...]] = {
 _REQUIRED = ("model", "optimizer", "position", "schedules", "precision", "metrics", "callbacks", "random",
              "epoch_metrics", "epoch_metric_objects")  # fmt: skip
 _LARGEST = 1 << 53
+_MAX_FILES = 1 << 20
 
 
 def fault_of_types(content: Mapping[Any, Any]) -> str:
@@ -30,7 +31,38 @@ def fault_of_types(content: Mapping[Any, Any]) -> str:
         return "it holds no model"
     if not all(isinstance(name, str) for name in content["model"]):
         return "names of its model's tensors are no texts"
+    odd = [name for name, value in content["model"].items() if isinstance(value, torch.Tensor) and not is_dense(value)]
+    if odd:
+        return f"{odd[0][:80]} of its model is sparse, quantized or without values"
+    fault = _fault_of_optimizer(content.get("optimizer", {})) or _fault_of_files(content)
+    if fault:
+        return fault
     return _fault_of_position(content["position"]) if "position" in content else ""
+
+
+def _fault_of_optimizer(optimizer: Mapping[Any, Any]) -> str:
+    state, groups = optimizer.get("state", {}), optimizer.get("param_groups", [])
+    if not isinstance(state, dict) or not all(isinstance(kept, dict) for kept in state.values()):
+        return "its optimizer's state is none of parameters"
+    if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
+        return "its optimizer's groups are none of parameters"
+    return ""
+
+
+def _fault_of_files(content: Mapping[Any, Any]) -> str:
+    for kind in ("shards", "servers"):
+        if not 0 <= content.get(kind, 0) < _MAX_FILES:
+            return f"it declares {str(content[kind])[:40]} {kind}"
+    if content.get("shards") and "step" not in content.get("position", {}):
+        return "its position lacks step, which names its workers' files"
+    return ""
+
+
+def is_dense(value: Any) -> TypeGuard[torch.Tensor]:
+    """Whether this is a tensor with all of its values in main memory."""
+    if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
+        return False
+    return value.device.type == "cpu" and not value.is_quantized and not value.is_nested
 
 
 def fault_of_training(path: Path, content: Mapping[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import zipfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -10,22 +9,17 @@ from typing import IO, Any
 import torch
 
 from ...base.atomic_file import atomic_file
-from ...base.errors import Explained, listed
+from ...base.errors import Explained
 from ...base.log import log
 from ...base.storage import no_space_for
 from ...runs.checkpoints import LAST, folder, note_damaged, path_in, saved, server_path
-from . import sharded_checkpoint
+from . import container
 from .checkpoint_content import fault_of_training, fault_of_types, not_finite
-from .checkpoint_size import refuse_larger_than_file, refuse_oversized_tensors
-from .pickle_code import code_in
+from .container import DamagedCheckpoint
 from .sharded_checkpoint import Shards
 
 FORMAT = 1
 Fits = Callable[[Path, dict[str, Any], Shards | None], None]
-
-
-class DamagedCheckpoint(ValueError):
-    """A truncated, altered or foreign checkpoint file."""
 
 
 class NotFinite(FloatingPointError):
@@ -44,10 +38,7 @@ def shards_of(path: Path, content: dict[str, Any]) -> Shards | None:
     """
     if not content.get("shards"):
         return None
-    try:
-        return Shards(path_in(path.parent, content["position"]["step"]), content["shards"])
-    except ValueError as error:
-        raise DamagedCheckpoint(str(error)) from error
+    return Shards(path_in(path.parent, content["position"]["step"]), content["shards"])
 
 
 def refuse_not_finite(weights: dict[str, Any]) -> None:
@@ -152,35 +143,10 @@ def read_part(path: Path) -> dict[str, Any]:
     """The content of any of a checkpoint's files, such as a server's; raises as `read`."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no checkpoint {path}")
-    try:
-        with zipfile.ZipFile(path) as container:
-            refuse_larger_than_file(container)
-            broken = container.testzip()
-        if broken is not None:
-            raise DamagedCheckpoint(f"{path} is damaged: checksum of {broken} does not match")
-        content = torch.load(path, map_location="cpu", weights_only=True)
-        refuse_oversized_tensors(content, path.stat().st_size)
-    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise DamagedCheckpoint(_with_code(path) or f"{path} is damaged: {_first_line(error)}") from error
-    except Exception as error:  # pickle.UnpicklingError and the like: a foreign file
-        text = _with_code(path) or f"{path} is not a Leyden checkpoint: {_first_line(error)}"
-        raise DamagedCheckpoint(text) from None  # torch's own text advises to load it unsafely
+    content = container.load(path)
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise DamagedCheckpoint(f"{path} is not a Leyden checkpoint of format {FORMAT}")
     return content
-
-
-def _with_code(path: Path) -> str:
-    """What to say of a file that contains code; "" of one that contains none."""
-    try:
-        names = code_in(path)
-    except Exception:  # damaged in yet another way
-        return ""
-    return f"{path} contains code ({listed([f'`{name}`' for name in names], 4)}): refused" if names else ""
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 def read_to_resume(path: Path, fits: Fits | None = None) -> dict[str, Any]:
@@ -200,7 +166,7 @@ def read_to_resume(path: Path, fits: Fits | None = None) -> dict[str, Any]:
     if divided is not None:
         divided.verify()
     for server in range(content.get("servers", 0)):
-        sharded_checkpoint.verify_file(server_path(path_in(path.parent, content["position"]["step"]), server))
+        container.verify(server_path(path_in(path.parent, content["position"]["step"]), server))
     if fits is not None:
         fits(path, content, divided)
     return content

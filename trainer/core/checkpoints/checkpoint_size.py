@@ -1,8 +1,10 @@
 """Sizes that a checkpoint file declares, compared with the file before memory is taken."""
 
 import os
+import struct
 import zipfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +12,32 @@ import torch
 _REPEATED = 4
 """Names under which a checkpoint may hold the same values: tied weights and their averages."""
 _SLACK = 64 << 20
+_MAX_DIRECTORY_BYTES = 16 << 20
+"""Bytes of a container's list of entries, about 100 for each tensor; zipfile takes 600 bytes of memory for each."""
+_END = struct.Struct("<4s8xI6x")  # signature, disks and numbers of entries, bytes of the list, its offset, comment
+_END_64 = struct.Struct("<4s36xQ8x")
+_LOCATOR_64 = struct.Struct("<4s16x")
+
+
+def refuse_many_entries(path: Path) -> None:
+    """Refuse a container whose list of entries takes more memory than any checkpoint's.
+
+    Raises:
+        ValueError: names its bytes.
+    """
+    with open(path, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - (1 << 16) - _END.size - _LOCATOR_64.size - _END_64.size))
+        tail = file.read()
+    end = tail.rfind(b"PK\x05\x06", max(0, len(tail) - (1 << 16) - _END.size))
+    if not 0 <= end <= len(tail) - _END.size:
+        return  # zipfile says what is wrong with it
+    declared = _END.unpack_from(tail, end)[1]
+    at_64 = end - _LOCATOR_64.size - _END_64.size
+    if at_64 >= 0 and tail.startswith(b"PK\x06\x07", end - _LOCATOR_64.size):
+        declared = _END_64.unpack_from(tail, at_64)[1]
+    if declared > _MAX_DIRECTORY_BYTES:
+        raise ValueError(f"its list of entries has {declared:,} bytes, at most {_MAX_DIRECTORY_BYTES:,} are read")
 
 
 def refuse_larger_than_file(container: zipfile.ZipFile) -> None:

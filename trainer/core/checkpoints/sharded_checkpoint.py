@@ -7,8 +7,7 @@ implies that they exist. Slices are found by the index alone: nothing is unpickl
 
 import json
 import math
-import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,8 +16,10 @@ import torch
 from torch import Tensor
 
 from ...base.atomic_file import atomic_file
-from ...runs.checkpoints import index_path, shard_path
-from .checkpoint_size import refuse_larger_than_file
+from ...runs.checkpoints import bytes_of_shards, index_path, shard_path
+from .checkpoint_content import is_dense
+from .container import DamagedCheckpoint, map_tensors, verify
+from .shard_index import read_index
 
 
 class TensorSlice(NamedTuple):
@@ -87,37 +88,28 @@ class Shards:
             main: `step=N.ckpt` under its own name, not `last.ckpt`.
 
         Raises:
-            ValueError: the index is missing or damaged.
+            DamagedCheckpoint: the index is missing or damaged.
         """
         self.main = main
         self.workers = workers
-        try:
-            index = json.loads(index_path(main).read_text())
-            self.tensors: dict[str, Any] = index["tensors"]
-            complete = index["workers"] == workers
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{index_path(main)} is missing or damaged: {error}") from error
-        if not complete:
-            raise ValueError(f"{index_path(main)} lists {index['workers']} workers, {main.name} has {workers}")
+        self.tensors: dict[str, Any] = read_index(main, workers)
+        self._bytes = bytes_of_shards(main)
         self._open: dict[int, dict[str, Any]] = {}
 
     def verify(self) -> None:
         """Verify the checksums of all files, and that the weights in them are as listed, and finite.
 
         Raises:
-            ValueError: a worker's file is missing or damaged.
+            DamagedCheckpoint: a worker's file is missing or damaged.
         """
         for worker in range(self.workers):
-            verify_file(shard_path(self.main, worker))
+            verify(shard_path(self.main, worker))
         for name, entry in self.tensors.items():
             for piece in entry["pieces"]:
-                path = shard_path(self.main, piece["worker"])
-                slices = self._file(piece["worker"]).get("pieces")
-                values = slices.get(name) if isinstance(slices, dict) else None
-                if not isinstance(values, Tensor) or list(values.shape) != piece["shape"]:
-                    raise ValueError(f"{path} is damaged: its {name} is not as the index says")
+                values = self._slice(name, piece)
                 if name.startswith("model/") and values.is_floating_point() and not values.isfinite().all():
-                    raise ValueError(f"{path} is damaged: {name} has NaN or infinite values")
+                    path = shard_path(self.main, piece["worker"])
+                    raise DamagedCheckpoint(f"{path} is damaged: {name} has NaN or infinite values")
 
     def own(self, worker: int) -> dict[str, Any]:
         """The values of one worker alone."""
@@ -126,17 +118,26 @@ class Shards:
     def _file(self, worker: int) -> dict[str, Any]:
         if worker not in self._open:
             path = shard_path(self.main, worker)
-            # mmap: reads only the slices that are requested
-            self._open[worker] = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+            content = map_tensors(path)
+            parts = [content.get(key) for key in ("pieces", "own")] if isinstance(content, dict) else [None]
+            if not all(isinstance(part, dict) for part in parts):
+                raise DamagedCheckpoint(f"{path} is damaged: it holds no slices")
+            self._open[worker] = content
         return self._open[worker]
+
+    def _slice(self, name: str, piece: Mapping[str, Any]) -> Tensor:
+        values = self._file(piece["worker"])["pieces"].get(name)
+        if not is_dense(values) or list(values.shape) != piece["shape"]:
+            path = shard_path(self.main, piece["worker"])
+            raise DamagedCheckpoint(f"{path} is damaged: its {name} is not as the index says")
+        return values
 
     def region(self, name: str, offset: Sequence[int], shape: Sequence[int]) -> Tensor:
         """A rectangle of a divided tensor, assembled from the slices that it overlaps."""
         entry = self.tensors[name]
         dtype = getattr(torch, entry["dtype"])
-        on_disk = sum(shard_path(self.main, worker).stat().st_size for worker in range(self.workers))
-        if math.prod(shape) * dtype.itemsize > on_disk:
-            raise ValueError(f"{index_path(self.main)}: {name} has more bytes than the workers' files")
+        if math.prod(shape) * dtype.itemsize > self._bytes:
+            raise DamagedCheckpoint(f"{index_path(self.main)}: {name} has more bytes than the workers' files")
         result = torch.empty(list(shape), dtype=dtype)
         covered = 0
         for piece in entry["pieces"]:
@@ -148,10 +149,10 @@ class Shards:
             if all(h > a for a, h in zip(low, high, strict=True)):
                 into = tuple(slice(a - o, h - o) for a, h, o in zip(low, high, offset, strict=True))
                 of = tuple(slice(a - p, h - p) for a, h, p in zip(low, high, piece["offset"], strict=True))
-                result[into] = self._file(piece["worker"])["pieces"][name][of]
+                result[into] = self._slice(name, piece)[of]
                 covered += math.prod(h - a for a, h in zip(low, high, strict=True))
         if covered != result.numel():
-            raise ValueError(f"{index_path(self.main)}: the slices of {name} do not cover it")
+            raise DamagedCheckpoint(f"{index_path(self.main)}: the slices of {name} do not cover it")
         return result
 
     def whole(self, name: str) -> Tensor:
@@ -177,19 +178,3 @@ def together(saved: dict[str, Any], shards: Shards | None, prefix: str) -> dict[
     """Saved values by name, with the divided tensors below `prefix` in full."""
     found = [] if shards is None else [name for name in shards.tensors if name.startswith(prefix)]
     return {**saved, **{name.removeprefix(prefix): shards.whole(name) for name in found if shards is not None}}
-
-
-def verify_file(path: Path) -> None:
-    """Verify the checksums of one file.
-
-    Raises:
-        ValueError: the file is missing or damaged.
-    """
-    try:
-        with zipfile.ZipFile(path) as container:
-            refuse_larger_than_file(container)
-            broken = container.testzip()
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{path} is missing or damaged: {error}") from error
-    if broken is not None:
-        raise ValueError(f"{path} is damaged: checksum of {broken} does not match")

@@ -1,0 +1,169 @@
+"""Hostile overrides, YAML in a config folder, and text for Slurm."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from hostile_entries import QUIET, TRAIN, Entry, Make
+from test_limited_yaml import BOMBS
+from test_slurm_text import CONTROL
+from test_target_policy import ALIAS, ELSEWHERE, MODELS, SWEPT
+
+_OVERRIDES: Mapping[str, tuple[str, str]] = {
+    # the override, and what the output names
+    "deep list": (f"model.hidden={'[' * 5000}", "model.hidden"),
+    "deep dictionary": (f"model.hidden={'{a:' * 3000}", "model.hidden"),
+    "deep quotes": ("model.hidden=" + "\\'\"" * 2000, "model.hidden"),
+    "deep functions": (f"model.hidden={'int(' * 2000}", "model.hidden"),
+    "a long number": (f"batch_size={'9' * 100_000}", "batch_size"),
+    "an infinite number": ("batch_size=1e400", "batch_size"),
+    "not a number": ("optimizer.lr=nan", "optimizer.lr"),
+    "a long key": (f"{'a.' * 20_000}b=1", "a.a.a"),
+    "a range without end": ("seed=range(0,1e18)", "seed"),
+    "control characters": ("model.hidden='\x1b]0;owned\x07'", "model"),
+    "an unfinished interpolation": ("model.dropout=${", "model.dropout"),
+    "an interpolation of itself": ("model.dropout=${model.dropout}", "model.dropout"),
+    "a resolver that is none": ("model.dropout=${system:touch canary}", "model.dropout"),
+    "a group outside": ("model=../../../etc/passwd", "model"),
+    "an absolute group": ("model=/etc/passwd", "model"),
+    "a package outside": ("model@__class__.__init__=mlp", "__class__"),
+    "dunder keys": ("+model.__class__.__init__=1", "model"),
+    "a surrogate": ("model.hidden='\udcff'", "model"),
+    "a shell": ("hydra.run.dir=$(touch canary)", "hydra.run.dir"),
+    "a folder in a device": ("hydra.run.dir=/dev/null/x", "hydra.run.dir"),
+}
+
+
+def _value_of(key: str) -> str:
+    return "${" + key + "}"
+
+
+def _doubled(first: str, form: Callable[[str], str], count: int) -> str:
+    lines = [f"x0: {first}", *(f"x{n}: {form(f'x{n - 1}')}" for n in range(1, count))]
+    return "# @package _global_\n" + "\n".join(lines) + "\n"
+
+
+_TEXTS = _doubled("xxxxxxxxxx", lambda key: f'"{_value_of(key) * 10}"', 10)
+_INTERPOLATIONS: Mapping[str, tuple[str, str]] = {
+    "texts of texts": (_TEXTS, "references"),
+    "lists of lists": (_doubled("[1, 1, 1]", lambda key: "[" + f'"{_value_of(key)}", ' * 6 + "]", 12), "stand for"),
+    "mappings of mappings": (
+        _doubled("{a: 1}", lambda key: f'{{a: "{_value_of(key)}", b: "{_value_of(key)}"}}', 40),
+        "stand for",
+    ),
+    "a long chain": (
+        "# @package _global_\n" + "".join(f"x{n}: ${{x{n + 1}}}\n" for n in range(3000)) + "x3000: 1\n",
+        "lead to each",
+    ),
+    "nested references": (f'# @package _global_\nx: "{"${a." * 500}a{"}" * 500}"\n', "more than 24 deep"),
+    "one long text": (f'# @package _global_\na: {"x" * 300_000}\nx: "{"${a}" * 9000}"\n', "characters"),
+    "decoded lists": (
+        _doubled('"1,1,1"', lambda key: f"\"${{oc.decode:'[{_value_of(key)},{_value_of(key)}]'}}\"", 30),
+        "stand for",
+    ),
+    "created nodes": (
+        _doubled("{a: 1}", lambda key: f'"${{oc.create:{{a:{_value_of(key)},b:{_value_of(key)}}}}}"', 30),
+        "stand for",
+    ),
+    "a run folder": (f"{_TEXTS}hydra: {{run: {{dir: '${{x9}}'}}}}\n", "references"),
+    "a mode": (f"{_TEXTS}hydra: {{mode: '${{x9}}'}}\n", "references"),
+    "an optimizer": (f"{_TEXTS}optimizer: {{lr: '${{x9}}'}}\n", "references"),
+}
+
+
+def _file(name: str, text: str | bytes) -> Make:
+    def make(here: Path) -> None:
+        path = here / "conf" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode(errors="surrogateescape"))
+
+    return make
+
+
+def _fifo(here: Path) -> None:
+    (here / "conf" / "optimizer").mkdir()
+    os.mkfifo(here / "conf" / "optimizer" / "hostile.yaml")
+
+
+def _device(here: Path) -> None:
+    (here / "conf" / "optimizer").mkdir()
+    (here / "conf" / "optimizer" / "hostile.yaml").symlink_to("/dev/zero")
+
+
+_GROUP_FILES: Mapping[str, tuple[str | bytes, str]] = {
+    "a Python tag": ("!!python/object/apply:os.system ['touch canary']\n", "hostile"),
+    "a tag in a value": ("_target_: torch.optim.SGD\nlr: !!python/name:os.system\n", "hostile"),
+    "a list": ("- a\n- b\n", "hostile"),
+    "a text": ("touch canary\n", "hostile"),
+    "bytes of all values": (bytes(range(256)), "hostile"),
+    "UTF-16": ("lr: 1\n".encode("utf-16"), "hostile"),
+    "a command": ("_target_: os.system\ncommand: touch canary\n", "optimizer._target_"),
+    "a command by an alias": ("_target_: torch.os.system\ncommand: touch canary\n", "optimizer._target_"),
+    "a nested command": (
+        "_target_: torch.optim.SGD\nlr:\n  _target_: subprocess.run\n  args: [touch, canary]\n",
+        "optimizer.lr._target_",
+    ),
+    "defaults outside": ("defaults:\n  - /../../../etc/passwd\n_target_: torch.optim.SGD\n", "passwd"),
+    "defaults of itself": ("defaults:\n  - hostile\n_target_: torch.optim.SGD\n", "hostile"),
+    "defaults of a command": ("defaults:\n  - {_target_: os.system}\n_target_: torch.optim.SGD\n", "hostile"),
+}
+
+
+def overrides() -> Iterator[Entry]:
+    for target, words in MODELS.items():
+        if target.startswith("target_policy_examples") or target in ("functools.partial", "builtins.exec"):
+            continue
+        yield Entry("override", target, (f"model._target_={target}", "~model.parallel", *words), ["model._target_"])
+    for name, (override, says) in _OVERRIDES.items():
+        yield Entry("override", name, (*QUIET, override), [says])
+    for name, (words, says) in ELSEWHERE.items():
+        if not any("target_policy_examples" in word for word in words):
+            yield Entry("override", name, (*words, "~model.parallel"), [says])
+    for name, (words, says) in SWEPT.items():
+        yield Entry("hydra node", name, ("-m", "seed=1,2", *words), [says], harmless="sweep")
+    yield Entry("hydra node", "an alias in one run", (f"+hydra.callbacks.a={ALIAS}",), ["hydra.callbacks.a._target_"])
+
+
+def yaml_files() -> Iterator[Entry]:
+    words = ("--config-dir", "conf")
+    for name, (text, says) in BOMBS.items():
+        yield Entry(
+            "YAML",
+            name,
+            (*words, "optimizer=hostile", *TRAIN),
+            ["hostile.yaml", says],
+            _file("optimizer/hostile.yaml", text),
+        )
+    for name, (text, says) in _GROUP_FILES.items():
+        yield Entry("YAML", name, (*words, "optimizer=hostile", *TRAIN), [says], _file("optimizer/hostile.yaml", text))
+    for name, (text, says) in _INTERPOLATIONS.items():
+        yield Entry(
+            "interpolation",
+            name,
+            (*words, "experiment=hostile", *TRAIN),
+            [says],
+            _file("experiment/hostile.yaml", text),
+        )
+    sweep = f"{_TEXTS}hydra: {{sweep: {{dir: '${{x9}}', subdir: '${{x9}}'}}}}\n"
+    yield Entry(
+        "interpolation",
+        "a sweep's folder",
+        (*words, "-m", "seed=1,2", "experiment=hostile", *QUIET),
+        ["hydra.sweep.dir"],
+        _file("experiment/hostile.yaml", sweep),
+        harmless="sweep",
+    )
+    for name, make in {"a FIFO": _fifo, "a device": _device}.items():
+        yield Entry("YAML", name, (*words, "optimizer=hostile", *TRAIN), ["optimizer = hostile"], make)
+
+
+def slurm_texts() -> Iterator[Entry]:
+    words = ("topology=slurm", "topology.device.kind=cpu", *QUIET)
+    for character in ("\n", "\r", "\x1b", "\u2028"):
+        assert character in CONTROL
+        text = f"gpu{character}touch canary"
+        for key in ("partition", "account"):
+            yield Entry(
+                "Slurm", f"{key} {character!a}", (*words, f"topology.slurm.{key}='{text}'"), [f"topology.slurm.{key}"]
+            )
+    yield Entry("Slurm", "a folder", (*words, "hydra.run.dir='a\ntouch canary'"), ["hydra.run.dir"])
