@@ -1,5 +1,6 @@
 """The hostile corpus: nothing is executed, everything is named, and nothing takes long."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,9 +23,9 @@ def test_there_are_enough_of_every_kind() -> None:
 @pytest.mark.slow
 def test_one_of_each_door(tmp_path: Path) -> None:
     """In forks of one process, which is what CI has time for."""
-    done = subprocess.run(
-        [sys.executable, "corpus_forks.py", str(tmp_path), "60"], cwd=HERE, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, str(HERE / "corpus_forks.py"), str(tmp_path), "60"]
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
