@@ -2,7 +2,6 @@
 
 import os
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +70,7 @@ class Gate:
         while not (self._folder / OPEN).exists():
             assert time.monotonic() < end, "the gate was not opened"
             time.sleep(0.01)
-        with suppress(FileNotFoundError):
+        if (self._folder / ALLOCATE).exists():
             size = int((self._folder / ALLOCATE).read_text())
             self.allocated = bytearray(os.urandom(1) * (size << 20))
 

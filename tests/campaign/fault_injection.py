@@ -1,10 +1,12 @@
 """Faults of the campaign: how each is injected into a run that is held in a phase, and lifted again."""
 
+import fcntl
 import os
 import shutil
 import signal
 import stat
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -20,7 +22,7 @@ from fault_run import FaultRun
 STOPPED_S = 20.0
 CLOCK_STEP_S = 3600
 CGROUPS = Path("/sys/fs/cgroup/memory")
-FAKETIME = ("libfaketime.so.1", "faketime/libfaketime.so.1")
+_F_ADD_SEALS, _F_SEAL_FUTURE_WRITE = 1033, 0x10
 
 
 class Fault:
@@ -155,37 +157,42 @@ class ReadOnly(Fault):
 
 
 class BadDisk(Fault):
-    """EIO: a block device that takes no new block, a loop device whose own file system is full."""
+    """EIO: a block device that can be read and no longer written, a loop device in memory that is sealed."""
 
     says = "has an error: "
     codes = (1, 0)
 
     def place(self) -> Path:
-        self.below = self.folders.enter_context(
-            mounted(self.scratch / "below", "-t", "tmpfs", "-o", "size=24m", "tmpfs")
-        )
-        self.image = self.below / "image"
-        self.image.touch()
-        os.truncate(self.image, 64 << 20)
-        # without a journal: with one the file system turns read-only at the first error
-        subprocess.run(["mkfs.ext4", "-q", "-O", "^has_journal", self.image], check=True)
         self.disk = self.scratch / "disk"
         self._device = self.folders.enter_context(ExitStack())
-        self._mount()
+        self._attach(b"")
         return self.disk
 
-    def _mount(self) -> None:
-        self._device.enter_context(mounted(self.disk, "-o", "loop", str(self.image)))
+    def _attach(self, content: bytes) -> None:
+        """Make the device, with what it held before, and mount it."""
+        self._memory = os.memfd_create("disk", os.MFD_ALLOW_SEALING)
+        self._device.callback(os.close, self._memory)
+        os.truncate(self._memory, 16 << 20)
+        os.pwrite(self._memory, content, 0)
+        file = f"/proc/{os.getpid()}/fd/{self._memory}"
+        # without a journal: with one the file system turns read-only at the first error
+        check = ["e2fsck", "-fy", file] if content else ["mkfs.ext4", "-q", "-O", "^has_journal", file]
+        subprocess.run(check, check=False, capture_output=True)
+        made = subprocess.run(["losetup", "--find", "--show", file], check=False, capture_output=True, text=True)
+        if made.returncode:
+            pytest.skip("no loop device can be had here")
+        loop = made.stdout.strip()
+        self._device.callback(subprocess.run, ["losetup", "--detach", loop], check=True)
+        self._device.enter_context(mounted(self.disk, loop))
 
     def inject(self, run: FaultRun, held: int) -> None:
         os.sync()
-        fill(self.below)
+        fcntl.fcntl(self._memory, _F_ADD_SEALS, _F_SEAL_FUTURE_WRITE)
 
     def lift(self, run: FaultRun) -> None:
-        (self.below / BALLAST).unlink()
+        content = os.pread(self._memory, 16 << 20, 0)
         self._device.close()
-        subprocess.run(["e2fsck", "-fy", self.image], check=False, capture_output=True)
-        self._mount()
+        self._attach(content)
 
 
 class DataRemoved(Fault):
@@ -219,17 +226,21 @@ class ClockStep(Fault):
         self._clock = scratch / "clock"
 
     def equip(self, run: FaultRun, phase: str) -> None:
-        found = [path for name in FAKETIME for path in Path("/usr/lib").glob(f"*/{name}")]
-        if not found:
-            pytest.skip("there is no libfaketime")
-        self._clock.write_text("+0\n")
-        run.environment |= {
-            "LD_PRELOAD": str(found[0]), "FAKETIME_TIMESTAMP_FILE": str(self._clock), "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1", "NO_FAKE_STAT": "1",
-        }  # fmt: skip
+        library, source = self.scratch / "clock_step.so", Path(__file__).with_name("clock_step.c")
+        compiler = shutil.which("cc")
+        if compiler is None:
+            pytest.skip("no C compiler")
+        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source, "-ldl"], check=True)
+        self._set(0)
+        run.environment |= {"LD_PRELOAD": str(library), "LEYDEN_CLOCK": str(self._clock)}
+
+    def _set(self, seconds: int) -> None:
+        self._clock.touch()
+        with open(self._clock, "r+b") as file:  # it is mapped
+            file.write(seconds.to_bytes(8, sys.byteorder, signed=True))
 
     def inject(self, run: FaultRun, held: int) -> None:
-        self._clock.write_text(f"{self.seconds:+d}\n")
+        self._set(self.seconds)
 
     def lift(self, run: FaultRun) -> None:
         run.environment.clear()
@@ -258,7 +269,7 @@ class Descriptors(Fault):
 class MemoryLimit(Fault):
     """The run's control group has no more memory, and the kernel kills the largest process in it."""
 
-    says = r"failed: killed by SIGKILL"
+    says = r"failed: killed by SIGKILL by the kernel: out of memory"
 
     def equip(self, run: FaultRun, phase: str) -> None:
         self.group = CGROUPS / f"leyden-{uuid4().hex}"
@@ -301,7 +312,7 @@ def mounted(folder: Path, *arguments: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", "--lazy" if arguments[0] == "-t" else "-d", folder], check=True)
+        subprocess.run(["umount", *(["--lazy"] if "tmpfs" in arguments else []), folder], check=True)
 
 
 def fault_named(name: str, scratch: Path, number: int) -> Fault:

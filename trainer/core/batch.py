@@ -4,6 +4,8 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from ..base.errors import Explained
+
 
 class Part(NamedTuple):
     """The unit of computation of one worker: its share of a global batch, or of one of its accumulated parts."""
@@ -23,5 +25,5 @@ class Part(NamedTuple):
     it."""
 
 
-class BadSamples(ValueError):
+class BadSamples(Explained, ValueError):
     """More unreadable samples than dataset.max_bad_samples allows."""
