@@ -27,9 +27,10 @@ TESTS = "tests/campaign/test_faults.py"
 COMMAND = ["pytest", "-m", "campaign", "--timeout=900"]
 TITLE = "Faults"
 TEXT = (
-    "A fault in a phase of a run under a strategy: every pair of the three stands in a cell. A cell passes if the run ends "
-    "by itself with one sentence and no traceback, or goes on; leaves no process behind; if every checkpoint of before can "
-    "be read; and if `leyden resume` then ends, synchronous strategies with the weights of the undisturbed run, bit for bit."
+    "A fault in a phase of a run under a strategy: every pair of the three stands in a cell. A cell passes if the run "
+    "ends by itself with one sentence and no traceback, or goes on; leaves no process behind; if every checkpoint of "
+    "before can be read; and if `leyden resume` then ends, synchronous strategies with the weights of the undisturbed "
+    "run, bit for bit."
 )
 COLUMNS = {"cells": ["cells", "d"], "passed": ["passed", "d"], "skipped": ["skipped", "d"]}
 _NAME = re.compile(r"test_a_fault\[(.+?)-")

@@ -31,6 +31,8 @@ STATES = {
     "kill coordinator": ("crashed (no exit status)", "preempted"),
     "SIGTERM": ("preempted", "done"), "SIGINT": ("interrupted", "done"), "SIGSTOP": ("done",), "clock step": ("done",),
     "memory limit": ("failed", "crashed (no exit status)"),
+    # a disk that takes nothing takes no status either
+    "EIO": ("failed", "crashed (no exit status)", "done"),
 }  # fmt: skip
 """What `leyden status` says of a run after a fault; of any other fault failed or done."""
 

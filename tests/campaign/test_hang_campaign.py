@@ -72,7 +72,7 @@ def said(run: FaultRun, rank: int, phase: str) -> dict[str, Any]:
         time.sleep(0.1)
     seconds = time.monotonic() - began
     line = next((line for line in run.output.splitlines() if ALARM in line), "")
-    named = re.search(r"(?:rank|worker) (\d+) on (\S+) (?:is behind|was stopped by a signal), in (.*?), (?:at|after)", line)
+    named = re.search(r"(?:rank|worker) (\d+) on (\S+) (?:is|was) [a-z ]+, in (.*?), (?:at|after) ", line)
     expected = (str(rank), os.uname().nodename, PHASE_NAMES[PHASES[phase]])
     right = named is not None and (named[1], named[2], named[3]) == expected
     return {"seconds": round(seconds, 1), "right": right and seconds < SAID_S, "line": line}

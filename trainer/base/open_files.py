@@ -35,4 +35,5 @@ def _sentence(error: BaseException) -> str:
     if getattr(error, "errno", None) == errno.ENFILE:
         return "too many open files on this host"
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return f"too many open files: a process may have {limit} (ulimit -n); raise the limit, or use fewer dataset.num_workers"
+    remedy = "raise the limit, or use fewer dataset.num_workers"
+    return f"too many open files: a process may have {limit} (ulimit -n); {remedy}"
