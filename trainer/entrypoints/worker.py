@@ -21,7 +21,7 @@ from ..hardware.affinity import bind
 from ..launch.child import end_with_agent, run_as_child
 from ..launch.hangs.watchdog import Watchdog
 from ..runs.exit_codes import EXIT_CODES, REFUSED
-from ..runs.folder import remove_unstarted
+from ..runs.folder import remove_unstarted, storage_of
 
 
 def run_in_process(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
@@ -88,8 +88,7 @@ def run_worker(config: Config, run_dir: Path, verb: str, checkpoint: Path | None
     heartbeat.begin_run()
     cpu_contention.start_measurement()
     make_importable(config)
-    hold(run_dir)
-    with storage_errors(run_dir), open_file_errors():
+    with storage_errors(hold(storage_of(run_dir, config.pipeline is not None))), open_file_errors():
         open_log(run_dir, worker_number(), config.topology.workers)
         with threads.hold_threads(config, worker_number() % config.topology.devices_per_node):
             return _dispatch(config, run_dir, verb, checkpoint, stop_request)
