@@ -54,7 +54,8 @@ def run_that_hangs(cell: Cell, number: int, freeze: Freeze, scratch: Path) -> tu
     words = [*OPTIONS, *STRATEGIES[strategy], *workers(strategy), "trainer.max_epochs=3"]
     if kind == "loader":
         here = f"python_path=[{Path(__file__).parents[1]}]"
-        stuck = ["dataset._target_=hang_examples.Stuck", f"+dataset.rank={rank}", "+dataset.after=800"]
+        after = 300 if number % 2 else 800  # loader processes are started anew for each epoch
+        stuck = ["dataset._target_=hang_examples.Stuck", f"+dataset.rank={rank}", f"+dataset.after={after}"]
         words += [*stuck, here, f"+dataset.once={happened}", f"dataset.num_workers={number % 2}"]
     else:
         words.append("+callbacks.hang._target_=hang_gate.Hang")
