@@ -24,7 +24,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "faults.json"
 TESTS = "tests/campaign/test_faults.py"
-COMMAND = ["pytest", "-m", "campaign", "--timeout=900"]
+COMMAND = ["pytest", "-m", "slow or campaign", "--timeout=900"]
 TITLE = "Faults"
 TEXT = (
     "A fault in a phase of a run under a strategy: every pair of the three stands in a cell. A cell passes if the run "
