@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 from runs import TINY, Freeze, summary
+from torch import Tensor
 
 from leyden.trainer.base.open_files import TooManyOpenFiles, open_file_errors
+from leyden.trainer.data.splits import Reader
 from leyden.trainer.entrypoints.start import start
 
 
@@ -32,6 +34,21 @@ def test_other_errors_pass(error: Exception) -> None:
     with pytest.raises(type(error)) as raised, open_file_errors():
         raise error
     assert raised.value is error
+
+
+class Unopened:
+    """A dataset whose files cannot be opened."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), f"{index}.png")
+
+
+def test_a_sample_that_cannot_be_opened_now_is_not_skipped_as_unreadable() -> None:
+    with pytest.raises(OSError, match=r"0\.png"):
+        Reader(Unopened(), None, replace_bad=False).__getitems__([(0, 0)])  # pyright: ignore[reportArgumentType]
 
 
 class Starve:

@@ -21,12 +21,13 @@ def open_file_errors() -> Generator[None, None, None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, Explained) or not _is_lack(error):
+        if isinstance(error, Explained) or not is_lack(error):
             raise
         raise TooManyOpenFiles(_sentence(error)) from error
 
 
-def _is_lack(error: BaseException) -> bool:
+def is_lack(error: BaseException) -> bool:
+    """Whether an error says that there are too many open files."""
     # torch and gloo say RuntimeError, with the system's text
     return getattr(error, "errno", None) in _TOO_MANY or any(os.strerror(number) in str(error) for number in _TOO_MANY)
 
