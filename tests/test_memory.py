@@ -8,7 +8,7 @@ import pytest
 from runs import POINTS, Freeze, Processes, summary, task
 
 from leyden.trainer.entrypoints.start import start
-from leyden.trainer.hardware.discovery.memory import free_bytes, memory_gb
+from leyden.trainer.hardware.discovery.memory import free_bytes, memory_gb, oom_kills
 from leyden.trainer.hopping.snapshot import short_of_memory
 
 MEMINFO = "MemTotal:       24000000 kB\nMemFree:         100000 kB\nMemAvailable:   20000000 kB\n"
@@ -58,6 +58,16 @@ def test_a_job_has_less_than_its_host(version: int, tmp_path: Path) -> None:
     assert free_bytes(root) == 3_000_000_000
     assert not short_of_memory(300_000_000, workers=2, root=root)
     assert short_of_memory(300_000_000, workers=3, root=root)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_processes_that_the_kernel_has_killed(version: int, tmp_path: Path) -> None:
+    root = limited(tmp_path, version)
+    assert oom_kills(root) == oom_kills(tmp_path / "nothing") == 0, "it says nothing of them"
+    file, before = ("memory.oom_control", "oom_kill_disable 7\n") if version == 1 else ("memory.events", "oom 9\n")
+    (task,) = root.rglob("task_0")
+    (task / file).write_text(f"{before}oom_kill 3\n")
+    assert oom_kills(root) == 3
 
 
 def test_this_machine() -> None:

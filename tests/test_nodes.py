@@ -1,5 +1,6 @@
 """Several nodes without a scheduler: their agents on this machine, or in two of its network namespaces."""
 
+import errno
 import os
 import random
 import shutil
@@ -14,7 +15,11 @@ from hosts import TwoHosts, available
 from runs import TINY, Freeze, alive, children, distance, summary, wait_until, weights
 
 from leyden.trainer.cli.main import main
-from leyden.trainer.entrypoints.start import start
+from leyden.trainer.config.schema import load
+from leyden.trainer.entrypoints.start import job_of, start
+from leyden.trainer.launch.multi_node import run_node
+from leyden.trainer.launch.signals import ReceivedSignals
+from leyden.trainer.launch.worker_group import JobSpec
 from leyden.trainer.runs import checkpoints
 from leyden.trainer.runs.secret import shared_secret
 
@@ -182,6 +187,23 @@ def test_a_rendezvous_that_times_out(freeze: Freeze, agents: list[Agent]) -> Non
     assert [agent.code() for agent in agents] == [1, 1]
     assert "1 of 2 nodes joined at 127.0.0.1:" in agents[0].output
     assert "no answer from 192.0.2.1:29400" in agents[1].output
+
+
+@pytest.mark.parametrize(
+    ("number", "says"), [(errno.ENOSPC, "the disk is full at"), (errno.EMFILE, "too many open files: ")]
+)
+def test_an_agent_that_cannot_write_is_one_sentence(
+    freeze: Freeze, capsys: pytest.CaptureFixture[str], number: int, says: str
+) -> None:
+    run_dir = freeze("run", *TWO_NODES)
+
+    def part(job: JobSpec, signals: ReceivedSignals) -> int:
+        raise OSError(number, os.strerror(number), str(run_dir / "agent.json"))
+
+    assert run_node(job_of(load(run_dir), run_dir, "train", None), part) == 1
+    printed = capsys.readouterr().err
+    assert printed.startswith(says)
+    assert "no checkpoint had been written" in printed
 
 
 @pytest.mark.parametrize("given", [[], ["--rendezvous", "nowhere"], ["--rendezvous", "no.such.host.invalid:29400"]])

@@ -29,11 +29,12 @@ class StorageError(Explained, OSError):
     lasting = True
 
 
-def hold(folder: Path) -> None:
-    """Keep a run folder open as long as this process lives, so that it is found again if it is renamed."""
+def hold(folder: Path) -> Path:
+    """Keep a run folder open as long as this process lives, so that it is found again if it is renamed. Returns it."""
     if folder not in _open_folders and hasattr(os, "O_PATH"):
         with suppress(OSError):
             _open_folders[folder] = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    return folder
 
 
 def located(folder: Path) -> Path | None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..base.open_files import is_lack
 from ..base.rng import generator
 from ..config.faults import built
 from ..config.schema import DatasetConfig
@@ -44,6 +45,8 @@ class Reader:
             try:
                 return self.dataset[(index + offset) % len(self.dataset)]
             except (OSError, ValueError) as error:
+                if is_lack(error):  # the sample may be good
+                    raise
                 problems.append(str(error))
         return None
 

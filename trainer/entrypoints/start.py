@@ -5,12 +5,13 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base.open_files import TooManyOpenFiles, open_file_errors
 from ..base.storage import StorageError, hold, storage_errors
 from ..config.schema import Config, load
 from ..hardware.comm_env import apply
 from ..launch.roles import is_alone
 from ..runs.lease import hold_lease
-from ..runs.summary import last_good_checkpoint
+from ..runs.summary import last_good_checkpoint, mark_failed
 
 if TYPE_CHECKING:
     from ..launch.worker_group import JobSpec
@@ -45,11 +46,24 @@ def start_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None
     """Run the workers of a run that has one node, which is this machine. Returns and raises as `start` does."""
     hold(run_dir)
     try:
-        with storage_errors(run_dir), nullcontext() if verb == "eval" else hold_lease(run_dir):
-            return _start(config, run_dir, verb, checkpoint)
-    except StorageError as error:
+        with (
+            storage_errors(run_dir), open_file_errors(), nullcontext() if verb == "eval" else hold_lease(run_dir)
+        ):  # fmt: skip
+            return _start_and_record(config, run_dir, verb, checkpoint)
+    except (StorageError, TooManyOpenFiles) as error:
         print(f"{error}\n{last_good_checkpoint(run_dir)}", file=sys.stderr, flush=True)
         return 1
+
+
+def _start_and_record(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
+    """As `_start`; where this process has no file descriptor left, which no worker can record, it is recorded."""
+    try:
+        with open_file_errors():
+            return _start(config, run_dir, verb, checkpoint)
+    except TooManyOpenFiles as error:
+        if verb != "eval":
+            mark_failed(run_dir, str(error), rank=-1)
+        raise
 
 
 def _start(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ..base.errors import CannotStart, Explained, Refused
 from ..base.heartbeat import START, heartbeat
 from ..base.log import close_log, open_log
+from ..base.open_files import open_file_errors
 from ..base.printable import printable
 from ..base.process import keep_freed_memory
 from ..base.signals import StopRequest, restore_handlers
@@ -21,7 +22,7 @@ from ..hardware.affinity import bind
 from ..launch.child import end_with_agent, run_as_child
 from ..launch.hangs.watchdog import Watchdog
 from ..runs.exit_codes import EXIT_CODES, REFUSED
-from ..runs.folder import remove_unstarted
+from ..runs.folder import remove_unstarted, storage_of
 
 
 def run_in_process(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
@@ -64,6 +65,7 @@ def _report_failure(error: Exception, run_dir: Path, verb: str) -> None:
     from ..runs.summary import last_good_checkpoint, mark_failed
 
     message = printable(str(error) if isinstance(error, Explained) else f"{type(error).__name__}: {error}")
+    close_log()  # whose descriptor the summary may need
     if verb != "eval":
         # first: the terminal may be a file on the disk that is full
         mark_failed(run_dir, message, rank=0)
@@ -87,8 +89,7 @@ def run_worker(config: Config, run_dir: Path, verb: str, checkpoint: Path | None
     heartbeat.begin_run()
     cpu_contention.start_measurement()
     make_importable(config)
-    hold(run_dir)
-    with storage_errors(run_dir):
+    with storage_errors(hold(storage_of(run_dir, config.pipeline is not None))), open_file_errors():
         open_log(run_dir, worker_number(), config.topology.workers)
         with threads.hold_threads(config, worker_number() % config.topology.devices_per_node):
             return _dispatch(config, run_dir, verb, checkpoint, stop_request)

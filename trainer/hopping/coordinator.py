@@ -9,11 +9,15 @@ from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 
+from ..base.errors import Explained
+from ..base.open_files import open_file_errors
+from ..base.storage import hold, storage_errors
 from ..config.schema import Config, load
 from ..launch.authentication import AuthenticatedListener
 from ..launch.channel import MessageChannel
 from ..launch.store import listening_socket
 from ..runs.checkpoints import saved, step_of
+from ..runs.folder import storage_of
 from ..runs.lease import hold_lease
 from ..runs.summary import read_summary, write_summary
 from .dispatcher import Dispatcher
@@ -76,6 +80,8 @@ class Coordinator:
         self._dead: set[int] = set()
         """Workers of this node that have ended."""
         self._leases = ExitStack()
+        self.failure: str | None = None
+        """The error that has ended it, for the user."""
         self._thread = threading.Thread(target=self._run, name="leyden-coordinator", daemon=True)
 
     @property
@@ -116,20 +122,27 @@ class Coordinator:
 
     def _run(self) -> None:
         try:
-            self._dispatcher = self._make_dispatcher()
-            self._accept_workers()
-            while not self._finished():
-                if self._ended is None:
-                    self._dispatcher.assign()
-                self._poll_workers()
-                self._dispatcher.table.refresh()
-            self._finish()
-        except Exception:
+            with storage_errors(hold(storage_of(self._run_dir, in_pipeline=True))), open_file_errors():
+                self._coordinate()
+        except Explained as error:
+            self.failure = str(error)
+        except Exception as error:
             traceback.print_exc()
+            self.failure = f"the coordinator failed: {type(error).__name__}: {error}"
         finally:
             for channel in (*self._connecting, *(handle.channel for handle in self._handles.values())):
                 channel.close()
             self._listener.close()
+
+    def _coordinate(self) -> None:
+        self._dispatcher = self._make_dispatcher()
+        self._accept_workers()
+        while not self._finished():
+            if self._ended is None:
+                self._dispatcher.assign()
+            self._poll_workers()
+            self._dispatcher.table.refresh()
+        self._finish()
 
     def _make_dispatcher(self) -> Dispatcher:
         # imported now, while the workers start: in the first sub-epochs its seconds would delay them

@@ -4,17 +4,20 @@ import gc
 import signal
 import sys
 import traceback
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from time import perf_counter, time
 
 import torch
 
-from ..base.errors import CannotStart
+from ..base.errors import CannotStart, Explained
 from ..base.heartbeat import PREPARATION, SYNCHRONIZATION, heartbeat
 from ..base.log import close_log, open_log
+from ..base.open_files import open_file_errors
 from ..base.paths import shown
 from ..base.signals import STATUS, StopRequest
+from ..base.storage import storage_errors
 from ..config.faults import stated
 from ..config.schema import Config, load
 from ..core.checkpoints import checkpoint_io
@@ -22,6 +25,7 @@ from ..core.state import RunState
 from ..data.splits import Splits
 from ..diagnostics.preflight.machines import check_machines
 from ..engine.build import Shared
+from ..runs.folder import storage_of
 from ..runs.summary import mark_failed
 from .coordinator_client import CoordinatorClient, SubEpochOrder
 from .log_forwarding import LogForwarder
@@ -34,7 +38,7 @@ from .transport import IncomingSnapshot, Transport
 _POLL_S = 0.1
 
 
-class LostPeer(RuntimeError):
+class LostPeer(Explained, RuntimeError):
     """Another worker, or the coordinator, was lost. By its message `launch.root_cause` knows that this is no cause."""
 
 
@@ -63,6 +67,7 @@ class HoppingWorker:
         self.rank = rank
         self.workers = config.topology.workers
         self.folders = config.pipeline.folders(run_dir)
+        self.storage = storage_of(run_dir, in_pipeline=True)
         self.hops = config.pipeline.hops
         self.workers_here = config.topology.devices_per_node
         self.stop_request = stop_request
@@ -111,7 +116,8 @@ class HoppingWorker:
         run_dir = self.folders[trial]
         open_log(run_dir, self.rank, self.workers, quiet=True)
         try:
-            self._train(order, self._config(trial), run_dir)
+            with storage_errors(self.storage), open_file_errors():
+                self._train(order, self._config(trial), run_dir)
         except Exception as error:
             self._report_failure(order, run_dir, error)
         finally:
@@ -185,11 +191,13 @@ class HoppingWorker:
 
     def _report_failure(self, order: SubEpochOrder, run_dir: Path, error: Exception) -> None:
         """Record the failure of the trial; the others continue."""
-        message = str(error) if isinstance(error, CannotStart) else f"{type(error).__name__}: {error}"
+        known = isinstance(error, CannotStart | Explained)
+        message = str(error) if known else f"{type(error).__name__}: {error}"
         log_file = run_dir / "run.log"
-        with open(log_file, "a") as file:
+        more = "" if isinstance(error, Explained) else f" (traceback: {shown(log_file)})"
+        with suppress(OSError), open(log_file, "a") as file:
             file.write(traceback.format_exc())
-        print(f"trial {run_dir.name} failed: {message} (traceback: {shown(log_file)})", file=sys.stderr, flush=True)
+        print(f"trial {run_dir.name} failed: {message}{more}", file=sys.stderr, flush=True)
         mark_failed(run_dir, message, rank=0)
         self.coordinator.send(SubEpochFailed(order.request.number, self.log_forwarder.drain()))
         error.__traceback__ = None  # its frames hold the model

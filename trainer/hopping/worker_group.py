@@ -1,6 +1,7 @@
 """Worker group of a hopping run: independent workers, and the coordinator in the first node's agent."""
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..launch.store import AgentStore
@@ -52,7 +53,7 @@ class HoppingWorkerGroup(WorkerGroup):
 
     def run(self) -> RunResult:
         try:
-            return super().run()
+            result = super().run()
         finally:
             try:
                 if self._coordinator is not None:
@@ -60,6 +61,8 @@ class HoppingWorkerGroup(WorkerGroup):
             finally:
                 if self._terminal is not None:
                     self._terminal.release()
+        failure = None if self._coordinator is None else self._coordinator.failure
+        return result if failure is None else replace(result, failed=True, cause=failure)
 
 
 def _import_coordinator() -> None:

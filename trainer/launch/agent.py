@@ -82,8 +82,8 @@ def _refused(job: JobSpec, message: str, agents: AgentGroup) -> int:
 
 def _failure(job: JobSpec, result: RunResult) -> Failure | None:
     """Why a worker group did not bring the run to its end; None where it did."""
-    if result.lost_node is not None:
-        return Failure("", -1, result.lost_node)
+    if result.cause is not None:
+        return Failure("", -1, result.cause)
     none_succeeded = job.config.elastic and not any(e.code == 0 for e in result.exits if e.role.kind == "worker")
     if result.failed or none_succeeded:
         return root_cause(result.exits)

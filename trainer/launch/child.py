@@ -26,9 +26,11 @@ def run_as_child(name: str, work: Callable[[], None]) -> NoReturn:
     error_files = ErrorFiles.of_agent()
     error_files.publish_heartbeat(name)
     error_files.mark_ready(name)
+    spare = os.open(os.devnull, os.O_RDONLY)
     try:
         work()
     except Exception as error:
+        os.close(spare)  # there may be no other descriptor for the error file
         # before the exit: its peers fail as soon as this process's sockets close, and the earliest record is the cause
         error_files.write_error(name, error)
         _exit(1)

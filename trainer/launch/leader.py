@@ -238,7 +238,7 @@ class LeaderAgent:
             (f"{other.lost} is lost" for other in self.others if other.lost and not other.has_result), None
         )
         exits = [*local.exits, *(process_exit for other in self.others for process_exit in other.exits)]
-        return replace(local, failed=local.failed or self.failing(), exits=exits, lost_node=lost_node)
+        return replace(local, failed=local.failed or self.failing(), exits=exits, cause=lost_node or local.cause)
 
     def end_run(self, code: int, text: str = "", users_mistake: bool = False) -> None:
         """Send the run's exit code, and a text for the user, to all nodes."""

@@ -8,12 +8,14 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from ..base.errors import refuse
+from ..base.open_files import TooManyOpenFiles, open_file_errors
 from ..base.signals import restore_handlers
+from ..base.storage import StorageError, hold, storage_errors
 from ..hardware.comm_env import apply
 from ..hardware.discovery.addresses import interface_towards
 from ..runs.lease import hold_lease
 from ..runs.secret import shared_secret
-from ..runs.summary import mark_failed
+from ..runs.summary import last_good_checkpoint, mark_failed
 from .agent import run_with_restarts
 from .authentication import AuthenticatedListener
 from .follower import FollowerAgent, connect
@@ -51,14 +53,19 @@ def launch(job: JobSpec, rendezvous: Rendezvous) -> int:
 
 
 def run_node(job: JobSpec, part: Callable[[JobSpec, ReceivedSignals], int]) -> int:
-    """Run a node's part with signal handlers installed. Returns its exit code, or that of a failed rendezvous."""
+    """Run a node's part with signal handlers installed. Returns its exit code, or that of a failed rendezvous; 1
+    where the agent itself can write or open files no longer."""
     signals = ReceivedSignals()
     previous = signals.install_handlers()
     try:
-        return part(job, signals)
+        with storage_errors(hold(job.run_dir)), open_file_errors():
+            return part(job, signals)
     except RendezvousError as error:
         print(error, file=sys.stderr, flush=True)
         return error.code
+    except (StorageError, TooManyOpenFiles) as error:
+        print(f"{error}\n{last_good_checkpoint(job.run_dir)}", file=sys.stderr, flush=True)
+        return 1
     finally:
         restore_handlers(previous)
 

@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ..base.heartbeat import START, HeartbeatReading
+from ..hardware.discovery.memory import oom_kills
 from .error_files import STACK_SIGNAL, ErrorFiles, ErrorRecord
 from .roles import Role
 
@@ -25,6 +26,8 @@ class ProcessExit:
     """When the agent noticed, in seconds since the epoch."""
     killed_by_agent: bool
     error: ErrorRecord | None
+    out_of_memory: bool = False
+    """Whether the kernel has killed a process of the run for want of memory."""
 
     def shifted(self, seconds: float) -> "ProcessExit":
         """The same exit by a clock that is this many seconds ahead."""
@@ -47,6 +50,7 @@ class Process:
         self._signals_forwarded = 0
         self._killed = False
         self._failure: ErrorRecord | None = None
+        self._oom_kills = oom_kills()
         self._child = subprocess.Popen(
             [sys.executable, "-P", "-m", f"leyden.trainer.entrypoints.{role.kind}", *arguments],
             stdin=subprocess.DEVNULL,
@@ -60,7 +64,8 @@ class Process:
         code = self._child.poll() if self.exit is None else None
         if code is not None:
             error = self._failure or self._error_files.read_error(self.role.name)
-            self.exit = ProcessExit(self.role, code, time.time(), self._killed, error)
+            out_of_memory = code == -signal.SIGKILL and oom_kills() > self._oom_kills
+            self.exit = ProcessExit(self.role, code, time.time(), self._killed, error, out_of_memory)
         return self.exit
 
     def forward_signals(self, received: Sequence[signal.Signals]) -> None:

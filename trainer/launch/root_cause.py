@@ -64,4 +64,6 @@ def root_cause(exits: Sequence[ProcessExit]) -> Failure:
 
 def _without_error(failed: ProcessExit) -> Failure:
     how = f"killed by {signal.Signals(-failed.code).name}" if failed.code < 0 else f"exit code {failed.code}"
+    if failed.out_of_memory:
+        how = f"{how} by the kernel: out of memory (the host's, or the limit of the job or container)"
     return Failure(failed.role.title, failed.role.rank, how)

@@ -51,8 +51,8 @@ class RunResult:
 
     failed: bool
     exits: Sequence[ProcessExit]
-    lost_node: str | None = None
-    """For the user: the node whose agent was lost."""
+    cause: str | None = None
+    """For the user, where no process is the cause: the node whose agent was lost, an error of the coordinator."""
 
 
 class WorkerGroup:

@@ -174,6 +174,11 @@ def pipeline_of(trial: Path) -> Path | None:
     return run_dir if (run_dir / FROZEN).exists() else None
 
 
+def storage_of(run_dir: Path, in_pipeline: bool) -> Path:
+    """The folder whose disk the processes of a run write on: its own, or that of the sweep whose trials they train."""
+    return run_dir.parent if in_pipeline else run_dir
+
+
 def remove_unstarted(run_dir: Path, verb: str) -> None:
     """Remove the folder of a run that never started."""
     if verb == "train":

@@ -24,16 +24,28 @@ def free_bytes(root: Path = Path("/")) -> int | None:
     return min(left, default=None)
 
 
+def oom_kills(root: Path = Path("/")) -> int:
+    """Processes of this one's control groups that the kernel has killed for want of memory; 0 if it does not say."""
+    counted = (_counted("oom_kill", top / group / file) for top, group, _, file in _groups(root))
+    return sum(count or 0 for count in counted)
+
+
 def _left_of_groups(root: Path) -> Iterator[int]:
+    for top, group, files, _ in _groups(root):
+        for folder in (group, *group.parents):
+            yield from _left_of(top / folder, *files)
+
+
+def _groups(root: Path) -> Iterator[tuple[Path, Path, tuple[str, str, str], str]]:
+    """Control groups of this process that count memory: where its hierarchy is mounted, its path there, the names of
+    the files with its limits, and of the file with its kills."""
     mounted = root / "sys/fs/cgroup"
     for line in (text_of(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers not in ("", "memory"):
-            continue
-        top, files = (mounted / "memory", _VERSION_1) if controllers else (mounted, _VERSION_2)
-        group = Path(path.lstrip("/"))
-        for folder in (group, *group.parents):
-            yield from _left_of(top / folder, *files)
+        if controllers == "memory":
+            yield mounted / "memory", Path(path.lstrip("/")), _VERSION_1, "memory.oom_control"
+        elif not controllers:
+            yield mounted, Path(path.lstrip("/")), _VERSION_2, "memory.events"
 
 
 def _left_of(group: Path, limit: str, used: str, cached: str) -> Iterator[int]:

@@ -116,8 +116,8 @@ class HangDetector:
 
 
 def _status_of(pid: int) -> str:
-    """psutil's name of a process's state; "" where it has ended."""
+    """psutil's name of a process's state; "" where it has ended, or /proc cannot be read."""
     try:
         return psutil.Process(pid).status()
-    except psutil.Error:
+    except (psutil.Error, OSError):
         return ""

@@ -63,7 +63,7 @@ def cpu_seconds_of(pid: int) -> float:
     try:
         process = psutil.Process(pid)
         family = [process, *process.children(recursive=True)]
-    except psutil.Error:
+    except (psutil.Error, OSError):
         return 0.0
     return sum(map(_own_cpu_seconds, family))
 
@@ -71,6 +71,6 @@ def cpu_seconds_of(pid: int) -> float:
 def _own_cpu_seconds(process: psutil.Process) -> float:
     try:
         times = process.cpu_times()
-    except psutil.Error:
+    except (psutil.Error, OSError):
         return 0.0
     return times.user + times.system
