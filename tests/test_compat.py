@@ -19,7 +19,8 @@ from lightning.fabric.plugins.precision import MixedPrecision
 from lightning.fabric.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch import LightningModule
 from omegaconf import Container, OmegaConf
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 
 from leyden.trainer.config import hydra_compat
@@ -183,3 +184,16 @@ def test_private_modules_and_names_are_imported_by_compat_modules_alone() -> Non
 def test_fake_tensors() -> None:
     with config_compat.FakeTensorMode(allow_non_fake_inputs=True):
         assert (nn.Linear(2, 3)(torch.zeros(4, 2))).shape == (4, 3)
+
+
+def test_a_forward_inside_of_backward_is_seen() -> None:
+    seen: list[bool] = []
+
+    def forward(x: Tensor) -> Tensor:
+        seen.append(torch_compat.in_backward())
+        return x.sin()
+
+    y = checkpoint(forward, torch.ones(1, requires_grad=True), use_reentrant=False)
+    assert isinstance(y, Tensor)
+    y.backward()
+    assert seen == [False, True]

@@ -5,6 +5,7 @@ import torch
 from runs import TINY, Freeze, weights
 from torch import Tensor, nn
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch.utils.checkpoint import checkpoint
 
 from leyden.trainer.core.keyed_dropout import KeyedDropout, SampleKeys
 from leyden.trainer.core.keyed_modules import keyed
@@ -172,6 +173,32 @@ def test_a_compiled_layer_is_one_graph_for_all_steps_and_drops_the_same_units() 
         sample_keys.set(keys(6) + step)
         assert torch.allclose(one, eager(x), atol=1e-6)
     assert counter.frame_count == 1
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_what_activation_checkpointing_computes_again_drops_the_same_units(reentrant: bool) -> None:
+    torch.manual_seed(0)
+    sample_keys = SampleKeys()
+    net = keyed(nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5), nn.Tanh(), nn.Linear(64, 1)), sample_keys)
+    x = torch.randn(6, 4, requires_grad=True)
+    gradients = []
+    for checkpointed in (False, True):
+        net.zero_grad()
+        sample_keys.set(keys(6))
+        y = checkpoint(net, x, use_reentrant=reentrant) if checkpointed else net(x)
+        assert isinstance(y, Tensor)
+        y.sum().backward()
+        gradients.append([parameter.grad for parameter in net.parameters()])
+    assert all(torch.equal(one, other) for one, other in zip(*gradients, strict=True))
+
+    def twice(x: Tensor) -> Tensor:
+        return net[1](net[1](x))
+
+    sample_keys.set(keys(6))
+    y = checkpoint(twice, x, use_reentrant=reentrant)
+    assert isinstance(y, Tensor)
+    with pytest.raises(RuntimeError, match="called 2 times for a batch"):
+        y.sum().backward()
 
 
 def test_torchs_own_dropout_on_request(freeze: Freeze) -> None:

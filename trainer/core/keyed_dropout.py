@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ..base.device_copy import on_device
 from ..base.rng import mix
+from .torch_compat import in_backward
 
 
 class SampleKeys:
@@ -125,13 +126,25 @@ class KeyedDropout(nn.Module):
 
     def _draw(self, words: Tensor, shape: Sequence[int]) -> Tensor:
         """Uniform integers from -2**31 to 2**31 - 1, shape (batch, *shape)."""
-        if self.calls:
-            words = mixed(words + _signed(self.calls * _GOLDEN))
-        self.calls += 1
+        call = self._call()
+        if call:
+            words = mixed(words + _signed(call * _GOLDEN))
         # hashed once, the indices need only the second half of the mix with each sample's key; the comparison reads
         # the upper bits, so its last step is left out
         draws = (words.view(-1, *[1] * len(shape)) ^ self._index_hashes(shape, words.device)).mul_(_FIRST)
         return draws.bitwise_xor_((draws >> 15).bitwise_and_(2**17 - 1)).mul_(_SECOND)
+
+    def _call(self) -> int:
+        """Number of this call in the current batch."""
+        if not torch.compiler.is_compiling() and in_backward():  # torch.utils.checkpoint computes the forward again
+            if self.calls > 1:
+                raise RuntimeError(
+                    f"a dropout layer that is called {self.calls} times for a batch cannot be recomputed by activation "
+                    "checkpointing with the same masks: use one layer for each call, or trainer.exact_dropout=false"
+                )
+            return 0
+        self.calls += 1
+        return self.calls - 1
 
     def _index_hashes(self, shape: Sequence[int], device: torch.device) -> Tensor:
         """Hash of each unit's index within one sample of the whole layer: int32, that shape."""

@@ -8,17 +8,23 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Any
 
+import torch
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
 
-__all__ = ["READ_IN", "BatchNormBase", "DropoutBase", "NormBase", "draw_order"]
+__all__ = ["READ_IN", "BatchNormBase", "DropoutBase", "NormBase", "draw_order", "in_backward"]
 
 READ_IN = "2.13.0"
 
 BatchNormBase = _BatchNorm
 NormBase = _NormBase
 DropoutBase = _DropoutNd
+
+
+def in_backward() -> bool:
+    """Whether autograd is computing gradients: a forward is then the second one, of activation checkpointing."""
+    return torch._C._current_graph_task_id() != -1
 
 
 def draw_order(batches: Iterator[Any]) -> bool:
