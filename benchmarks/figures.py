@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 SUBJECTS = (
     "step_overhead", "startup", "training", "failures", "slow_links", "local_update", "straggler", "hopping",
-    "spatial_bytes", "decode_limits",
+    "spatial_bytes", "dropout", "decode_limits",
 )  # fmt: skip
 """Files, in the order of the page."""
 CAMPAIGN = RESULTS / "campaign.json"
