@@ -1,4 +1,4 @@
-"""Opening of files that somebody else may have put there: regular ones alone, and no FIFO is waited for."""
+"""Opening of files of untrusted folders: regular files alone, and without waiting for a FIFO."""
 
 import errno
 import os

@@ -23,7 +23,7 @@ class StorageError(Explained, OSError):
     """The folder of a run cannot be written or read any more.
 
     Attributes:
-        lasting: whether it stays as long as nobody does something about it; errors of a disk or a file server may pass.
+        lasting: whether a restart would meet it again; errors of a disk or a file server may pass.
     """
 
     lasting = True

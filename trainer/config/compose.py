@@ -92,16 +92,14 @@ def _refuse_too_large(file: Path) -> None:
     try:
         text = limited_yaml.read(file)
         limited_yaml.check(text)
-        if nested_references(text) > MAX_DEPTH:
-            raise refuse(shown(file), f"is refused: interpolations are nested more than {MAX_DEPTH} deep")
     except limited_yaml.YAMLTooLarge as error:
         raise refuse(shown(file), f"is refused: {error}", remedy="a smaller file, without aliases") from None
-    except ConfigError:
-        raise
     except (OSError, ValueError) as error:
         raise refuse(shown(file), f"cannot be read: {error}", remedy="a file of UTF-8 text") from None
     except YAMLError:
         return  # of Hydra's parser, whose message has the place
+    if nested_references(text) > MAX_DEPTH:
+        raise refuse(shown(file), f"is refused: interpolations are nested more than {MAX_DEPTH} deep")
 
 
 def _relax(override: Override, repository: CachingConfigRepository) -> None:

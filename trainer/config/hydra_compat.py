@@ -156,7 +156,7 @@ Around = Callable[[bool], AbstractContextManager[Callable[[Any], None]]]
 
 
 def observe_references(around: Around) -> None:
-    """Resolve each reference from now on within a context, which is told its value.
+    """Resolve each reference from now on within a context, whose value is called with what the reference stands for.
 
     Args:
         around: called with whether it is that of a resolver, `${name:...}`, and not of a key.
@@ -169,9 +169,9 @@ def observe_references(around: Around) -> None:
 def _observed(resolve: Any, around: Around, is_resolver: bool) -> Any:
     @wraps(resolve)
     def observed(*arguments: Any, **named: Any) -> Any:
-        with around(is_resolver) as tell:
+        with around(is_resolver) as record:
             value = resolve(*arguments, **named)
-            tell(value)
+            record(value)
             return value
 
     return observed

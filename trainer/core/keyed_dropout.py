@@ -35,8 +35,8 @@ class SampleKeys:
     def add(self, layer: "KeyedDropout") -> int:
         """The row of a layer in the words of each batch."""
         self._layers.append(layer)
-        salts = [mix(each.layer, 1) for each in self._layers]
-        self._salts = torch.tensor(salts, dtype=torch.int64, device=self._salts.device).view(-1, 1)
+        salt = torch.tensor([[mix(layer.layer, 1)]], dtype=torch.int64, device=self._salts.device)
+        self._salts = torch.cat([self._salts, salt])
         self.set(self.keys)
         return len(self._layers) - 1
 
@@ -251,9 +251,9 @@ def mixed(words: Tensor) -> Tensor:
 
 def hashed(words: Tensor) -> Tensor:
     """64 well-mixed bits of each int64 (SplitMix64's finalizer, Steele et al. 2014)."""
-    mixed = words ^ ((words >> 30) & (2**34 - 1))
-    mixed *= 0xBF58476D1CE4E5B9 - 2**64
-    mixed ^= (mixed >> 27) & (2**37 - 1)
-    mixed *= 0x94D049BB133111EB - 2**64
-    mixed ^= (mixed >> 31) & (2**33 - 1)
-    return mixed
+    bits = words ^ ((words >> 30) & (2**34 - 1))
+    bits *= 0xBF58476D1CE4E5B9 - 2**64
+    bits ^= (bits >> 27) & (2**37 - 1)
+    bits *= 0x94D049BB133111EB - 2**64
+    bits ^= (bits >> 31) & (2**33 - 1)
+    return bits
