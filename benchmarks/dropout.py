@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from leyden.trainer.core.keyed_dropout import KeyedDropout, SampleKeys
+from leyden.trainer.core.keyed.dropout import KeyedDropout, SampleKeys
 
 P = 0.1
 SHAPE = (32, 197, 1536)

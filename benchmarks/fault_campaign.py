@@ -8,23 +8,20 @@ The result of all cells is written to benchmarks/results/faults.json.
 """
 
 import argparse
-import json
-import os
-import platform
 import re
 import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from datetime import date
 from pathlib import Path
 from xml.etree import ElementTree
 
-ROOT = Path(__file__).parents[1]
+from measurement import ROOT, write_subject
+
 RESULT = ROOT / "benchmarks" / "results" / "faults.json"
 TESTS = "tests/campaign/test_faults.py"
-COMMAND = ["pytest", "-m", "slow or campaign", "--timeout=900"]
+COMMAND = ["pytest", "-n0", "-m", "slow or campaign", "--timeout=900"]
 TITLE = "Faults"
 TEXT = (
     "A fault in a phase of a run under a strategy: every pair of the three stands in a cell. A cell passes if the run "
@@ -83,14 +80,7 @@ def write(reports: Sequence[Path]) -> None:
         {"what": fault, "cells": found.total(), "passed": found["passed"], "skipped": found["skipped"]}
         for fault, found in sorted(counts.items(), key=lambda item: item[0] == "all")
     ]
-    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True)
-    measurement = {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}", "date": date.today().isoformat(),
-        "commit": commit.strip(), "command": "python benchmarks/fault_campaign.py", "rows": rows,
-    }  # fmt: skip
-    result = {"title": TITLE, "text": TEXT, "columns": COLUMNS, "measurements": [measurement]}
-    RESULT.write_text(json.dumps(result, indent=2) + "\n")
-    print(f"written to {RESULT.relative_to(ROOT)}")
+    write_subject(RESULT, TITLE, TEXT, COLUMNS, "python benchmarks/fault_campaign.py", rows)
 
 
 if __name__ == "__main__":

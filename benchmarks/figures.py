@@ -1,6 +1,6 @@
-"""The tables of docs/figures.md and of the README, written from benchmarks/results/*.json.
+"""The tables of docs/figures.md, of docs/systems/index.md and of the README, written from benchmarks/results/*.json.
 
-    python benchmarks/figures.py           # rewrites both pages
+    python benchmarks/figures.py           # rewrites these pages
     python benchmarks/figures.py --check   # exit code 1 where a page is not up to date
 
 A file holds one subject: a title, a text, columns, and measurements, newest first, each with machine, date, commit,
@@ -18,11 +18,14 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-SUBJECTS = (
-    "step_overhead", "startup", "training", "failures", "slow_links", "local_update", "straggler", "hopping",
-    "spatial_bytes", "dropout", "decode_limits",
+_ORDER = (
+    "step_overhead", "startup", "shared_imports", "agents", "training", "one_cycle", "failures", "slow_links",
+    "local_update", "straggler", "five_systems", "twins", "hopping", "async_checkpoint", "spatial_bytes", "dropout",
+    "data", "prepare", "loading", "crop_flip", "block_shuffle", "kills", "decode_limits", "planner", "planner_memory",
+    "planner_gpu_memory", "faults", "hangs", "hostile_corpus", "fuzzing", "guided_fuzzing", "command_speed", "export",
 )  # fmt: skip
-"""Files, in the order of the page."""
+SUBJECTS = tuple(subject for subject in _ORDER if (RESULTS / f"{subject}.json").exists())
+"""Files, in the order of the page; of those that wait for a first measurement, none is there."""
 CAMPAIGN = RESULTS / "campaign.json"
 README_FIGURES = ("step_overhead", "slow_links", "failures")
 ORIGIN = ("machine", "date", "commit", "command")
@@ -61,15 +64,29 @@ def table(columns: Mapping[str, Sequence[str]], measurement: Mapping[str, Any]) 
         yield "| " + " | ".join(cells) + " |"
 
 
+def gpu_calls() -> list[str]:
+    """Files that the calls of the GPU battery have written on a GPU."""
+    return sorted(file.stem for file in RESULTS.glob("gpu-[0-9].json"))
+
+
 def page() -> str:
     """The generated part of docs/figures.md."""
     lines: list[str] = []
-    for subject in SUBJECTS:
+    for subject in (*SUBJECTS, *gpu_calls()):
         content = read(subject)
         lines += [f"## {content['title']}", "", content["text"], ""]
         for measurement in content["measurements"]:
             lines += [*table(content["columns"], measurement), ""]
     return "\n".join([*lines, *campaign()]).rstrip()
+
+
+def side_by_side() -> str:
+    """The generated part of docs/systems/index.md."""
+    content = read("five_systems")
+    lines = [content["text"], ""]
+    for measurement in content["measurements"]:
+        lines += [*table(content["columns"], measurement), ""]
+    return "\n".join(lines).rstrip()
 
 
 def campaign() -> list[str]:
@@ -130,7 +147,11 @@ def filled(text: str, name: str, content: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Each page as it should be."""
-    parts = {ROOT / "README.md": ("readme", readme()), ROOT / "docs" / "figures.md": ("all", page())}
+    parts = {
+        ROOT / "README.md": ("readme", readme()),
+        ROOT / "docs" / "figures.md": ("all", page()),
+        ROOT / "docs" / "systems" / "index.md": ("side by side", side_by_side()),
+    }
     return {path: filled(path.read_text(), name, content) for path, (name, content) in parts.items()}
 
 

@@ -8,16 +8,13 @@ Writes benchmarks/results/hostile_corpus.json, and exits with 1 where an entry w
 
 import argparse
 import json
-import os
-import platform
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+from measurement import ROOT, measurement
+
 RESULT = ROOT / "benchmarks" / "results" / "hostile_corpus.json"
 sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "campaign")]
 
@@ -42,7 +39,6 @@ def main() -> int:
 
 
 def result_of(outcomes: Sequence[Outcome]) -> dict[str, object]:
-    commit = subprocess.check_output(["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, text=True)
     doors = {door: [one for one in outcomes if one.entry.door == door] for door in {one.entry.door for one in outcomes}}
     rows = [
         _row("all", outcomes),
@@ -58,14 +54,8 @@ def result_of(outcomes: Sequence[Outcome]) -> dict[str, object]:
         "cpu": ["most CPU beyond, s", ".2f"],
         "memory": ["most memory beyond, MB", ".0f"],
     }
-    measurement = {
-        "machine": f"{os.cpu_count()} cores, {platform.machine()}, CPU",
-        "date": date.today().isoformat(),
-        "commit": commit.strip(),
-        "command": "python benchmarks/hostile_corpus.py",
-        "rows": rows,
-    }
-    return {"title": "Hostile input", "text": text, "columns": columns, "measurements": [measurement]}
+    run = measurement("python benchmarks/hostile_corpus.py", rows)
+    return {"title": "Hostile input", "text": text, "columns": columns, "measurements": [run]}
 
 
 def _row(what: str, outcomes: Sequence[Outcome]) -> dict[str, object]:

@@ -129,7 +129,7 @@ def train_alone(folders: list[Path]) -> None:
 def swept(place: Path, *words: str, launcher: str = "pipeline") -> dict[str, Any]:
     """The summary of a pipeline of all trials."""
     models, rates = ",".join(MODELS), ",".join(map(str, RATES))
-    command = [sys.executable, "-m", "leyden.trainer", "-m", f"hydra/launcher={launcher}", f"hydra.sweep.dir={place}"]
+    command = [sys.executable, "-m", "leyden", "-m", f"hydra/launcher={launcher}", f"hydra.sweep.dir={place}"]
     command += [*COMMON, f"model={models}", f"optimizer.lr={rates}", *words]
     done = subprocess.run(command, env=ONE_THREAD, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -184,7 +184,7 @@ def hosts(folder: Path, rounds: int) -> None:
 
 def on_host(two: TwoHosts, host: int, run_dir: Path) -> subprocess.Popen[str]:
     """That host's agent of a pipeline."""
-    command = ["ip", "netns", "exec", two.names[host], sys.executable, "-m", "leyden.trainer", "node"]
+    command = ["ip", "netns", "exec", two.names[host], sys.executable, "-m", "leyden", "node"]
     return subprocess.Popen(
         [*command, "--rendezvous", f"{two.addresses[0]}:29400", str(run_dir)], env=ONE_THREAD, stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT, text=True,

@@ -128,27 +128,40 @@ def cropped_and_mirrored(images: Tensor) -> Tensor:
     return result
 
 
-def plain_accuracy(root: str, epochs: int, seed: int) -> float:
-    torch.manual_seed(seed)
-    data, test = CIFAR10("train", root), CIFAR10("test", root)
-    kept = torch.randperm(len(data), generator=torch.Generator().manual_seed(12345))[: round(0.9 * len(data))]
-    labels = torch.tensor(data.labels)
-    net = ResNetCIFAR(10, (3, 32, 32))
-    optimizer = optimizer_of(net)
-    steps = epochs * -(-len(kept) // BATCH)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-    for _ in range(epochs):
-        net.train()
-        for batch in kept[torch.randperm(len(kept))].split(BATCH):
-            optimizer.zero_grad()
-            scores = net(normalized(cropped_and_mirrored(data.images[batch])))
-            F.cross_entropy(scores, labels[batch]).backward()
-            optimizer.step()
-            schedule.step()
+def plain_epoch(
+    net: nn.Module, optimizer: torch.optim.Optimizer, schedule: torch.optim.lr_scheduler.LRScheduler, data: CIFAR10,
+    kept: Tensor,
+) -> float:  # fmt: skip
+    """Train on the samples with these indices once, in a random order. Returns the training accuracy."""
+    labels, right = torch.tensor(data.labels), 0.0
+    net.train()
+    for batch in kept[torch.randperm(len(kept))].split(BATCH):
+        optimizer.zero_grad()
+        scores = net(normalized(cropped_and_mirrored(data.images[batch])))
+        F.cross_entropy(scores, labels[batch]).backward()
+        optimizer.step()
+        schedule.step()
+        right += float((scores.argmax(1) == labels[batch]).sum())
+    return right / len(kept)
+
+
+def plain_test(net: nn.Module, test: CIFAR10) -> float:
     net.eval()
     with torch.no_grad():
         predicted = torch.cat([net(normalized(images)).argmax(1) for images in test.images.split(500)])
     return float((predicted == torch.tensor(test.labels)).double().mean())
+
+
+def plain_accuracy(root: str, epochs: int, seed: int) -> float:
+    torch.manual_seed(seed)
+    data = CIFAR10("train", root)
+    kept = torch.randperm(len(data), generator=torch.Generator().manual_seed(12345))[: round(0.9 * len(data))]
+    net = ResNetCIFAR(10, (3, 32, 32))
+    optimizer = optimizer_of(net)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, epochs * -(-len(kept) // BATCH))
+    for _ in range(epochs):
+        plain_epoch(net, optimizer, schedule, data, kept)
+    return plain_test(net, CIFAR10("test", root))
 
 
 def accuracy(root: str, epochs: int, seeds: list[int]) -> None:

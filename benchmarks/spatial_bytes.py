@@ -14,7 +14,7 @@ import argparse
 import torch
 
 from leyden.models.cots_autoencoder import COTSAutoencoder, Stage
-from leyden.trainer.core.traffic import Placement
+from leyden.trainer.core.transfers import Placement
 from leyden.trainer.strategies.spatial.grid import Grid, transfer
 
 FLOAT32 = 4

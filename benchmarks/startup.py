@@ -42,7 +42,7 @@ class FirstStep:
         os._exit(7)
 """
 
-LEYDEN = [sys.executable, "-m", "leyden.trainer"]
+LEYDEN = [sys.executable, "-m", "leyden"]
 
 
 def commands(folder: Path) -> dict[str, list[str]]:

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-import yaml
 from lightning.pytorch import LightningDataModule, LightningModule
 from torch import Tensor, nn
 
@@ -161,30 +160,30 @@ def lightning_default(timer: Timer, folder: Path) -> None:
 
 
 def leyden_bare(timer: Timer, folder: Path) -> None:
-    _leyden(folder, "step_overhead.Net", ["callbacks=none", "logger=none"])
+    _leyden(folder, "step_overhead.Net", "callbacks=none", "logger=none")
 
 
 def leyden_default(timer: Timer, folder: Path) -> None:
-    _leyden(folder, "step_overhead.LoggingNet", [])
+    _leyden(folder, "step_overhead.LoggingNet")
 
 
-def _leyden(folder: Path, task: str, overrides: list[str]) -> None:
-    from hydra import compose, initialize_config_module
-    from omegaconf import OmegaConf
+def _leyden(folder: Path, task: str, *more: str) -> None:
+    """A run by the command."""
+    from leyden.trainer.cli.main import main
 
-    from leyden.trainer.entrypoints.start import start
+    assert main([*_overrides(folder, task), *more]) == 0
 
-    common = ["~model", "dataset=synthetic", "schedule=constant", "trainer.max_epochs=1"]
-    with initialize_config_module("leyden.conf", version_base=None):
-        config = OmegaConf.to_container(compose("train", overrides=[*common, *overrides]), resolve=True)
-    assert isinstance(config, dict)
-    config["dataset"] = {
-        key: value for key, value in config["dataset"].items() if key not in ("samples", "classes", "image_shape")
-    } | {"_target_": "step_overhead.LeydenData"}
-    config["task"] = {"_target_": task}
-    config.pop("hydra", None)
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    assert start(folder) == 0
+
+def leyden_from_python(timer: Timer, folder: Path) -> None:
+    import leyden
+
+    leyden.train(*_overrides(folder, "step_overhead.LoggingNet"))
+
+
+def _overrides(folder: Path, task: str) -> list[str]:
+    data = ["dataset=synthetic", "dataset._target_=step_overhead.LeydenData"]
+    return [*data, f"task._target_={task}", "model=null", "schedule=constant", "trainer.max_epochs=1",
+            f"hydra.run.dir={folder / 'run'}"]  # fmt: skip
 
 
 CONTESTANTS: dict[str, Callable[[Timer, Path], None]] = {
@@ -193,6 +192,7 @@ CONTESTANTS: dict[str, Callable[[Timer, Path], None]] = {
     "bare Fabric": bare_fabric,
     "Leyden, bare": leyden_bare,
     "Leyden, every default": leyden_default,
+    "Leyden, leyden.train": leyden_from_python,
     "accelerate": accelerate,
     "Lightning Trainer, bare": lightning_bare,
     "Lightning Trainer, defaults": lightning_default,

@@ -1,7 +1,10 @@
 """Decoding of image files to pixels."""
 
 import io
+import threading
 import warnings
+from collections.abc import Callable
+from types import TracebackType
 
 import numpy as np
 import simplejpeg
@@ -9,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from .jpeg_scans import count_scans
 from .limits import DEFAULTS, Limits
@@ -29,7 +33,11 @@ def is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
-def decode(data: bytes, name: str, least: int = 0, limits: Limits = DEFAULTS) -> NDArray[np.uint8]:
+Least = int | Callable[[int, int], int]
+"""Pixels a side that a decoded JPEG has at least, or what gives them by the height and width in its header."""
+
+
+def decode(data: bytes, name: str, least: Least = 0, limits: Limits = DEFAULTS) -> NDArray[np.uint8]:
     """Pixels of an image: uint8 [height, width, 3], RGB.
 
     The format is that of the bytes, whatever the name. Transparency is dropped, an animation's first frame is taken,
@@ -60,7 +68,11 @@ def decode_square(data: bytes, name: str, side: int, limits: Limits = DEFAULTS) 
         ValueError: as `decode`.
     """
     # To twice the size or more, the decoder's own shrinking changes the result by one grey level at most on average.
-    pixels = decode(data, name, least=2 * side, limits=limits)
+    return square(decode(data, name, least=2 * side, limits=limits), side)
+
+
+def square(pixels: NDArray[np.uint8], side: int) -> Tensor:
+    """The image with its shorter side resized to `side` pixels, cut to its centre: uint8 [3, side, side], RGB."""
     height, width = pixels.shape[:2]
     short = min(height, width)
     if short == side:
@@ -71,12 +83,81 @@ def decode_square(data: bytes, name: str, side: int, limits: Limits = DEFAULTS) 
     return to_tensor(np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BILINEAR, box=box)))
 
 
+_LONGEST = 4
+Box = tuple[int, int, int, int]
+"""Left, top, width, height of a part of an image, in pixels."""
+
+
+def resized_crop(pixels: NDArray[np.uint8], box: Box, size: tuple[int, int]) -> Tensor:
+    """A part of an image resized by antialiased bilinear interpolation: uint8 [1, 3, *size], channels last in memory.
+
+    It differs from Pillow's by at most 2 grey levels and takes a third of its time.
+
+    Args:
+        pixels: [height, width, 3].
+        size: height and width of the result.
+    """
+    left, top, width, height = box
+    # with the batch's dimension first: torch takes the layout of contiguous data from that stride
+    part = torch.from_numpy(pixels[top : top + height, left : left + width])[None].permute(0, 3, 1, 2)
+    # contiguous in this layout it is resized without being taken apart into planes
+    part = part.contiguous(memory_format=torch.channels_last)
+    if (height, width) == size:
+        return part
+    whole = interpolate(part, size=size, mode="bilinear", antialias=True)
+    return whole.contiguous(memory_format=torch.channels_last)  # of a single pixel torch makes planes
+
+
+def scaled_box(box: Box, scale: float, size: tuple[int, int]) -> Box:
+    """The place of a part in the scaled image of this height and width, rounded to pixels."""
+    left, top, width, height = box
+    first, last = min(round(left * scale), size[1] - 1), min(round((left + width) * scale), size[1])
+    upper, lower = min(round(top * scale), size[0] - 1), min(round((top + height) * scale), size[0])
+    return first, upper, max(1, last - first), max(1, lower - upper)
+
+
+def resized_centre(pixels: NDArray[np.uint8], resize: int, crop: int) -> Tensor:
+    """The image with its shorter side resized to `resize` pixels, cut to its centre: uint8 [3, crop, crop], RGB.
+
+    As torchvision's Resize and CenterCrop: the longer side is rounded down, the corner to the nearest even number. Of
+    an image longer than 4:1 the centre of that shape is taken first: all of it could become too large when enlarged.
+    """
+    return resized_crops(pixels, resize, crop, 1)[0]
+
+
+def resized_crops(pixels: NDArray[np.uint8], resize: int, crop: int, crops: int) -> Tensor:
+    """Crops of the image with its shorter side resized to `resize` pixels: uint8 [crops, 3, crop, crop], RGB.
+
+    Args:
+        crops: 1: the centre, as `resized_centre`; 5: the corners (left before right, top before bottom) and the centre;
+            10: these and their mirror images. As torchvision's FiveCrop and TenCrop.
+
+    Raises:
+        ValueError: the resized image is smaller than the crop.
+    """
+    if resize < crop:
+        raise ValueError(f"a shorter side of {resize} pixels is smaller than the crop of {crop}")
+    height, width = pixels.shape[:2]
+    short = min(height, width)
+    if max(height, width) > _LONGEST * short:
+        rows, columns = min(height, _LONGEST * short), min(width, _LONGEST * short)
+        top, left = (height - rows) // 2, (width - columns) // 2
+        pixels = pixels[top : top + rows, left : left + columns]
+        height, width = rows, columns
+    rows, columns = (int(resize * side / short) for side in (height, width))
+    whole = resized_crop(pixels, (0, 0, width, height), (rows, columns))
+    corners = [(0, 0), (0, columns - crop), (rows - crop, 0), (rows - crop, columns - crop)] if crops > 1 else []
+    places = [*corners, (round((rows - crop) / 2), round((columns - crop) / 2))]
+    views = torch.stack([whole[0, :, top : top + crop, left : left + crop] for top, left in places])
+    return torch.cat([views, views.flip(3)]) if crops == 10 else views
+
+
 def to_tensor(pixels: NDArray[np.uint8]) -> Tensor:
     """uint8 [3, height, width] from [height, width, 3], in new memory."""
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 
 
-def _decode_jpeg(data: bytes, least: int, limits: Limits) -> NDArray[np.uint8] | None:
+def _decode_jpeg(data: bytes, least: Least, limits: Limits) -> NDArray[np.uint8] | None:
     """Pixels, or None if Pillow must decode: CMYK, which simplejpeg refuses, and tolerable format errors."""
     try:
         rows, columns, *_ = simplejpeg.decode_jpeg_header(data)
@@ -85,6 +166,7 @@ def _decode_jpeg(data: bytes, least: int, limits: Limits) -> NDArray[np.uint8] |
         if height * width * len(data) > limits.scans * _SMALL:
             _check_scans(data, limits)
         # The header's size is checked above; scaling needs both sides, and small files are cheapest as they are.
+        least = least(height, width) if callable(least) else least
         least = least if least and min(height, width) >= 2 * least else 0
         return simplejpeg.decode_jpeg(data, "RGB", min_height=least, min_width=least)
     except _TooLargeError:
@@ -97,16 +179,44 @@ def _decode_jpeg(data: bytes, least: int, limits: Limits) -> NDArray[np.uint8] |
         return None
 
 
+class _NoWarnings:
+    """A context without warnings. Python's own is one of the whole process: two threads that enter and leave it in
+    turns would leave it changed, so that the first to enter and the last to leave do it for all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._context = warnings.catch_warnings()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._context = warnings.catch_warnings()
+                self._context.__enter__()
+                warnings.simplefilter("ignore")
+            self._inside += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._context.__exit__(kind, error, trace)
+
+
+_no_warnings = _NoWarnings()
+
+
 def _decode_other(data: bytes, limits: Limits) -> NDArray[np.uint8]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow's warnings (odd EXIF and the like) name no file; size is checked below
-        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-            _check_size(*image.size, limits)
-            image.load()
-            if image.mode.startswith("I"):  # 16 bits a pixel, which Pillow would cut off at 255
-                grey = (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
-                return np.repeat(grey[:, :, None], 3, axis=2)
-            return np.array(image.convert("RGB"))
+    # Pillow's warnings (odd EXIF and the like) name no file; size is checked below
+    with _no_warnings, Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+        _check_size(*image.size, limits)
+        image.load()
+        if image.mode.startswith("I"):  # 16 bits a pixel, which Pillow would cut off at 255
+            grey = (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
+            return np.repeat(grey[:, :, None], 3, axis=2)
+        return np.array(image.convert("RGB"))
 
 
 class _TooLargeError(ValueError):

@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from .images_in_memory import ImagesInMemory
+
 _TRAIN = 1437  # of 1,797: four fifths
 _PERMUTATION_SEED = 1998  # never change: it defines the test images
 _SIDE = 8
 
 
-class Digits:
+class Digits(ImagesInMemory):
     """1,797 grey images of the digits 0 to 9, written by 13 people; 1,437 for training, 360 for the test.
 
     The two are cut from one fixed random permutation, so both have the same distribution of writers and digits.
@@ -51,8 +53,7 @@ class Digits:
         self.mean: tuple[float, ...] = (train.mean().item(),)
         self.std: tuple[float, ...] = (train.std(correction=0).item(),)
         part = slice(0, _TRAIN) if split == "train" else slice(_TRAIN, None)
-        self.images: Tensor = images[part].clone()
-        self.labels: list[int] = digits[order][part].tolist()
+        self._hold(images[part].clone(), digits[order][part])
 
     @staticmethod
     def declared(image_size: int = 32) -> tuple[tuple[int, int, int], int]:
@@ -64,13 +65,6 @@ class Digits:
         if image_size < _SIDE:
             raise ValueError(f"image_size={image_size} is smaller than the originals: at least {_SIDE}")
         return (1, image_size, image_size), 10
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """Image (uint8 [1, image_size, image_size]) and digit."""
-        return self.images[index], self.labels[index]
 
 
 def _read() -> tuple[Tensor, Tensor]:

@@ -8,13 +8,17 @@ import weakref
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any, Protocol, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
-from .limits import DEFAULTS, Limits, SmallReads, read_regular
+from .file_lists import LARGE, FileStates, Table, kept, read_kept, shared, write_kept
+from .limits import DEFAULTS, Limits, read_regular
+from .tar_members import inside, is_hidden, tar_members
 from .zip_entries import zip_entries
 
 _DEFLATED = zipfile.ZIP_DEFLATED
@@ -22,6 +26,10 @@ _MOST = 1 << 62  # sizes of 64 bits without a sign would not fit into an array
 _ENCRYPTED = 0x1  # of a zip member's flags
 _LOCAL_HEADER = struct.Struct("<4s22xHH")  # signature, ..., lengths of the name and of the extra field
 _COMPRESSED = {b"\x1f\x8b": "gunzip", b"BZh": "bunzip2", b"\xfd7zXZ": "unxz", b"\x28\xb5\x2f\xfd": "unzstd"}
+
+
+_opening = Lock()
+"""Of an archive by the first of several threads that read it."""
 
 
 class Files(Protocol):
@@ -51,6 +59,17 @@ class Names(Sequence[str]):
         self._ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
         self._block = b"".join(encoded)
 
+    @property
+    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+        """The block, and where each name ends."""
+        return np.frombuffer(self._block, np.uint8), self._ends
+
+    @classmethod
+    def of_arrays(cls, block: NDArray[np.uint8], ends: NDArray[np.int64]) -> "Names":
+        names = cls(())
+        names._block, names._ends = block.tobytes(), ends
+        return names
+
     def __len__(self) -> int:
         return len(self._ends) - 1
 
@@ -66,17 +85,27 @@ class Names(Sequence[str]):
         return self._block[self._ends[index] : self._ends[index + 1]].decode("utf-8", "surrogateescape")
 
 
-def open_files(root: Path, wanted: Callable[[str], bool], limits: Limits = DEFAULTS) -> Files:
+def open_files(root: Path, wanted: Callable[[str], bool], limits: Limits = DEFAULTS, nested: bool = False) -> Files:
     """The files below a directory, or inside a .zip or uncompressed .tar, whose names are `wanted`.
 
     Hidden files and folders (names that begin with a dot, `__MACOSX`) are left out; so are, in archives, links and
     names outside the archive. If all files of an archive are in one top folder of three levels or more
     (`photos/train/cat/1.jpg`, but not `train/cat/1.jpg`), that folder is removed from their names.
 
+    What another dataset of this process has listed is not listed again unless something has changed.
+
+    Args:
+        nested: an archive is a .tar of tars, each of which is a folder of its name (`cat.tar`: `cat/1.jpg`).
+
     Raises:
         FileNotFoundError: there is nothing at `root`.
         ValueError: neither a directory nor an archive with random access, or beyond `limits`.
     """
+    key = (os.path.abspath(root), root, wanted, limits, nested)
+    return shared(key, lambda: _listed(root, wanted, limits, nested))
+
+
+def _listed(root: Path, wanted: Callable[[str], bool], limits: Limits, nested: bool) -> "Directory | Archive":
     if root.is_dir():
         return Directory(root, wanted, limits)
     if not root.exists():
@@ -88,12 +117,21 @@ def open_files(root: Path, wanted: Callable[[str], bool], limits: Limits = DEFAU
     for magic, tool in _COMPRESSED.items():
         if start.startswith(magic):
             raise ValueError(f"{root} is compressed as a whole, without random access to its files: {tool} it first")
+    snapshot = FileStates()
+    snapshot.note(root, root.stat())
+    place = kept(snapshot, root, wanted.__module__, wanted.__qualname__, limits, *(["nested"] if nested else []))
+    known = read_kept(place, _KEPT)
+    if known is not None:
+        return Archive(root, known, snapshot, limits)
     try:
-        if zipfile.is_zipfile(root):
-            return Archive(root, _zip_members(root, wanted, limits), limits)
-        return Archive(root, _tar_members(root, wanted, limits), limits)
-    except (zipfile.BadZipFile, tarfile.TarError) as error:
+        members = _members_of(root, nested)(root, wanted, limits)
+    except (zipfile.BadZipFile, NotImplementedError, struct.error, tarfile.TarError) as error:
+        # not implemented: a version of the format that does not exist
         raise ValueError(f"{root} is not a .zip or .tar, or damaged: {error}") from error
+    table = _table(members)
+    if len(members) >= LARGE:
+        write_kept(place, table)
+    return Archive(root, table, snapshot, limits)
 
 
 class Directory:
@@ -102,7 +140,8 @@ class Directory:
     def __init__(self, root: Path, wanted: Callable[[str], bool], limits: Limits) -> None:
         self.root = root
         self.limits = limits
-        self.names: Sequence[str] = Names(sorted(_Walk(wanted, limits).names(root)))
+        self.snapshot = FileStates()
+        self.names: Sequence[str] = Names(sorted(_Walk(wanted, limits, self.snapshot).names(root)))
 
     def path(self, index: int) -> str:
         return os.path.join(self.root, self.names[index])
@@ -114,6 +153,16 @@ class Directory:
 # A member's offset (in a zip: of its local header), its bytes in the archive, its bytes when decompressed, its
 # compression (-1: a tar's member, without a local header), and its checksum.
 _Member = tuple[int, int, int, int, int]
+_KEPT = ("members", "top", "block", "ends")
+
+
+def _table(members: Mapping[str, _Member]) -> Table:
+    """What an archive's list consists of: numbers of its members, their top folder, and their names."""
+    names = sorted(members)
+    top = _top_folder(names)
+    block, ends = Names(name[len(top) :] for name in names).arrays
+    rows = np.array([members[name] for name in names], dtype=np.int64).reshape(-1, 5)
+    return {"members": rows, "top": np.frombuffer(os.fsencode(top), np.uint8), "block": block, "ends": ends}
 
 
 class Archive:
@@ -123,14 +172,13 @@ class Archive:
     forked processes can share one handle without a common position.
     """
 
-    def __init__(self, root: Path, members: dict[str, _Member], limits: Limits) -> None:
+    def __init__(self, root: Path, table: Table, snapshot: FileStates, limits: Limits) -> None:
         self.root = root
         self.limits = limits
-        names = sorted(members)
-        self._members = np.array([members[name] for name in names], dtype=np.int64).reshape(-1, 5)
-        top = _top_folder(names)
-        self.names: Sequence[str] = Names(name[len(top) :] for name in names)
-        self._top = top
+        self.snapshot = snapshot
+        self._members: NDArray[np.int64] = table["members"]
+        self._top = os.fsdecode(table["top"].tobytes())
+        self.names: Sequence[str] = Names.of_arrays(table["block"], table["ends"])
         self._handle: int | None = None
 
     def path(self, index: int) -> str:
@@ -173,10 +221,11 @@ class Archive:
         return name + extra
 
     def _open(self) -> int:
-        if self._handle is None:
-            self._handle = os.open(self.root, os.O_RDONLY)
-            weakref.finalize(self, os.close, self._handle)
-        return self._handle
+        with _opening:
+            if self._handle is None:
+                self._handle = os.open(self.root, os.O_RDONLY)
+                weakref.finalize(self, os.close, self._handle)
+            return self._handle
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_handle": None}
@@ -187,19 +236,22 @@ class _Walk:
 
     Args:
         wanted: whether a file of this name counts.
+        snapshot: takes up all folders.
 
     Raises:
         ValueError: beyond the limits; links to links reach 10^9 paths with thirty folders.
     """
 
-    def __init__(self, wanted: Callable[[str], bool], limits: Limits) -> None:
+    def __init__(self, wanted: Callable[[str], bool], limits: Limits, snapshot: FileStates) -> None:
         self._wanted = wanted
         self._limits = limits
+        self._snapshot = snapshot
         self._entries = 0
         self._visits: Counter[tuple[int, int]] = Counter()
 
     def names(self, root: Path, prefix: str = "", above: tuple[tuple[int, int], ...] = ()) -> Iterator[str]:
         about = root.stat()
+        self._snapshot.note(root, about)
         here = (about.st_dev, about.st_ino)
         if here in above:
             return
@@ -212,7 +264,7 @@ class _Walk:
             for entry in entries:
                 self._entries += 1
                 self._limits.check_members(self._entries, str(root))
-                if _hidden(entry.name):
+                if is_hidden(entry.name):
                     continue
                 if entry.is_dir():
                     yield from self.names(Path(entry.path), f"{prefix}{entry.name}/", (*above, here))
@@ -225,8 +277,9 @@ def _zip_members(root: Path, wanted: Callable[[str], bool], limits: Limits) -> d
     limits.check_members(zip_entries(root, limits.members), str(root))
     with zipfile.ZipFile(root) as archive:
         for info in archive.infolist():
-            name = _inside(info.filename)
-            if info.is_dir() or stat.S_ISLNK(info.external_attr >> 16) or name is None or not wanted(name):
+            name = inside(info.filename)
+            is_folder = info.filename.endswith("/")  # is_dir() of Python 3.11 raises for an entry without a name
+            if is_folder or stat.S_ISLNK(info.external_attr >> 16) or name is None or not wanted(name):
                 continue
             if info.flag_bits & _ENCRYPTED:
                 raise ValueError(f"{root}/{name} is encrypted")
@@ -240,34 +293,25 @@ def _zip_members(root: Path, wanted: Callable[[str], bool], limits: Limits) -> d
 
 
 def _tar_members(root: Path, wanted: Callable[[str], bool], limits: Limits) -> dict[str, _Member]:
+    return {name: (start, size, size, -1, 0) for name, start, size in tar_members(root, limits) if wanted(name)}
+
+
+def _tars_in_tar(root: Path, wanted: Callable[[str], bool], limits: Limits) -> dict[str, _Member]:
     members: dict[str, _Member] = {}
-    count, before = 0, -1
-    small = 1 << 20  # an extended header has a few hundred bytes
-    with root.open("rb") as file, tarfile.open(fileobj=SmallReads(file, small, str(root)), mode="r:") as archive:
-        while (info := archive.next()) is not None:
-            count += 1
-            limits.check_members(count, str(root))
-            if info.offset <= before:  # of a negative size: it would be read for ever
-                raise ValueError(f"{root} is damaged: the file after byte {before:,} begins before it")
-            before = info.offset
-            # tarfile keeps every header: a gigabyte for a million files.
-            archive.members = []  # pyright: ignore[reportAttributeAccessIssue]
-            name = _inside(info.name)
-            if info.isreg() and not info.issparse() and name is not None and wanted(name):
-                members[name] = (info.offset_data, info.size, info.size, -1, 0)
+    for tar, first, length in tar_members(root, limits):
+        if not tar.endswith(".tar"):
+            continue
+        for name, start, size in tar_members(root, limits, first, first + length):
+            if wanted(name):
+                members[f"{tar.removesuffix('.tar')}/{name}"] = (start, size, size, -1, 0)
+        limits.check_members(len(members), str(root))
     return members
 
 
-def _inside(name: str) -> str | None:
-    """The name without `./`; None if it is hidden or outside the archive."""
-    parts = [part for part in name.split("/") if part != "."]
-    if name.startswith("/") or any(part == ".." or _hidden(part) for part in parts):
-        return None
-    return "/".join(parts)
-
-
-def _hidden(name: str) -> bool:
-    return name.startswith(".") or name == "__MACOSX"
+def _members_of(root: Path, nested: bool) -> Callable[[Path, Callable[[str], bool], Limits], dict[str, _Member]]:
+    if nested:
+        return _tars_in_tar
+    return _zip_members if zipfile.is_zipfile(root) else _tar_members
 
 
 def _top_folder(names: Sequence[str]) -> str:

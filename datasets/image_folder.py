@@ -1,106 +1,103 @@
 """Images in one folder for each class."""
 
-import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor
 
-from .decode import decode_square, is_image
-from .files import Files, open_files
+from .decode import is_image
+from .file_samples import FileSamples
+from .files import open_files
+from .image_samples import SPLITS
+from .label_file import check_listed, read_labels
 from .limits import DEFAULTS, Limits
 
-_SPLITS = ("train", "val", "test")
 
-
-class ImageFolder:
+class ImageFolder(FileSamples):
     """One folder for each class, in a directory or inside a .zip or an uncompressed .tar.
 
     Either `train/CLASS/IMAGE` with optional `val/CLASS/IMAGE` and `test/CLASS/IMAGE`, or `CLASS/IMAGE`, all of which is
     training data. Images may be in subfolders of their class. In archives a single top folder around all this
     is allowed. JPEG, PNG, WebP, BMP and GIF files count, by their names; other and hidden files do not.
-    Classes are numbered in the order of the training folders' names, samples in the order of their names.
+    Classes are numbered in the order of the training folders' names, samples in the order of their names. With a file
+    of labels no class folders are needed (`train/IMAGE`, `IMAGE`), and classes are all names in the file, sorted.
 
     Args:
         split: "train", "val" or "test".
         root: directory, .zip or .tar; `~` is expanded.
-        image_size: pixels a side; the shorter side is resized to this, then the centre is cropped.
+        image_size: pixels a side; without an augmentation that chooses crops the shorter side is resized to this, then
+            the centre is cropped.
         limits: sizes beyond which a file is not read.
+        resize: pixels of the shorter side in evaluation, before the centre is cropped; "auto": crop * 8 / 7, which is
+            256 for 224; None: `crop`.
+        crop: pixels a side of the centre in evaluation; None: `image_size`.
+        labels: CSV file that gives each image any number of classes (`read_labels`), by paths below `root`.
+        scaled_decoding: as `ImageSamples`.
 
     Attributes:
-        class_names: the training folders, sorted.
+        class_names: the training folders, or the names in the file of labels, sorted.
         splits: the existing ones.
-        mean, std: of ImageNet's training images, scaled to 0..1.
 
     Raises:
         FileNotFoundError: there is nothing at `root`.
         ValueError: no images, no such split, an image outside class folders, a class of val or test that train does not
-            have, or an archive that cannot be read in place.
+            have, an archive that cannot be read in place, or labels that do not agree with the images.
     """
 
-    mean: tuple[float, ...] = (0.485, 0.456, 0.406)
-    std: tuple[float, ...] = (0.229, 0.224, 0.225)
-
-    def __init__(self, split: str, root: str | Path, image_size: int = 224, limits: Limits = DEFAULTS) -> None:
-        self.image_shape, _ = self.declared(image_size)
+    def __init__(
+        self,
+        split: str,
+        root: str | Path,
+        image_size: int = 224,
+        limits: Limits = DEFAULTS,
+        resize: int | Literal["auto"] | None = None,
+        crop: int | None = None,
+        labels: str | Path | None = None,
+        scaled_decoding: bool = False,
+    ) -> None:
+        super().__init__(image_size, limits, resize, crop, scaled_decoding)
         self.root = Path(root).expanduser()
-        self.image_size = image_size
-        self.limits = limits
-        self._files: Files = open_files(self.root, is_image, limits)
-        members = _by_split(self._files.names, self.root)
-        self.splits: tuple[str, ...] = tuple(name for name in _SPLITS if name in members)
+        self._files = open_files(self.root, is_image, limits)
+        members = _by_split(self._files.names, self.root, with_classes=labels is None)
+        self.splits: tuple[str, ...] = tuple(name for name in SPLITS if name in members)
         if split not in members:
             raise ValueError(f"{self.root} has no split {split!r}, only {', '.join(self.splits)}")
-        self.class_names: tuple[str, ...] = tuple(sorted({name for _, name in members["train"]}))
-        self.classes: int = len(self.class_names)
-        self._members, self._labels = _number(members[split], self.class_names, f"{self.root}: {split}")
-
-    @staticmethod
-    def declared(image_size: int = 224, **others: object) -> tuple[tuple[int, int, int], None]:
-        """Shape of an image, without reading anything; the classes are the folders'.
-
-        Raises:
-            ValueError: `image_size` under 1.
-        """
-        if image_size < 1:
-            raise ValueError(f"image_size={image_size} must be at least 1")
-        return (3, image_size, image_size), None
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """Image (uint8 [3, image_size, image_size], RGB) and class.
-
-        Raises:
-            OSError, ValueError: the file cannot be read or decoded; the message has its name.
-        """
-        member = int(self._members[operator.index(index)])
-        image = decode_square(self._files.read(member), self._files.path(member), self.image_size, self.limits)
-        return image, int(self._labels[index])
-
-    def name(self, index: int) -> str:
-        """The path of a sample's file."""
-        return self._files.path(int(self._members[index]))
+        if labels is None:
+            self.class_names: tuple[str, ...] = tuple(sorted({name for _, name in members["train"]}))
+            numbers = {name: number for number, name in enumerate(self.class_names)}
+            refuse_unknown((name for _, name in members[split]), numbers, f"{self.root}: {split}")
+        else:
+            file = Path(labels).expanduser()
+            listed = read_labels(file, limits)
+            check_listed(file, [name for each in members.values() for _, name in each], listed)
+            self.class_names, self.label_sets, numbers = listed
+        self.classes = len(self.class_names)
+        self._members = np.array([place for place, _ in members[split]], dtype=np.int64)
+        self._labels = np.array([numbers[name] for _, name in members[split]], dtype=np.int64)
 
 
-def _by_split(names: Sequence[str], root: Path) -> dict[str, list[tuple[int, str]]]:
-    """The split's files, each as its index in `names` and its class, for every existing split."""
+def _by_split(names: Sequence[str], root: Path, with_classes: bool) -> dict[str, list[tuple[int, str]]]:
+    """The split's files, each as its index in `names` and its class, for every existing split.
+
+    Args:
+        with_classes: files are in class folders; False: they may be anywhere, and have their names in place of classes.
+    """
     if not len(names):
         raise ValueError(f"{root} holds no images; expected train/CLASS/IMAGE or CLASS/IMAGE")
     # A class may be called `train`: it then contains images directly.
-    with_splits = any(name.startswith("train/") and name.count("/") > 1 for name in names)
+    with_splits = any(name.startswith("train/") and name.count("/") > with_classes for name in names)
     members: dict[str, list[tuple[int, str]]] = {}
     for place, name in enumerate(names):
         *folders, _ = name.split("/")
         split = "train"
         if with_splits:
-            if not folders or folders[0] not in _SPLITS:
+            if not folders or folders[0] not in SPLITS:
                 continue
             split = folders.pop(0)
-        if folders:
+        if not with_classes:
+            members.setdefault(split, []).append((place, name))
+        elif folders:
             members.setdefault(split, []).append((place, folders[0]))
         else:
             raise ValueError(
@@ -109,15 +106,9 @@ def _by_split(names: Sequence[str], root: Path) -> dict[str, list[tuple[int, str
     return members
 
 
-def _number(
-    members: Iterable[tuple[int, str]], class_names: Sequence[str], where: str
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Indices in the list of files, and classes as numbers: [N] each."""
-    numbers = {name: number for number, name in enumerate(class_names)}
-    pairs = list(members)
-    unknown = sorted({name for _, name in pairs} - numbers.keys())
+def refuse_unknown(names: Iterable[str], known: Container[str], where: str) -> None:
+    """Raise ValueError if there are classes that train does not have."""
+    unknown = sorted({name for name in names if name not in known})
     if unknown:
         shown = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
         raise ValueError(f"{where} has classes that train does not have: {shown}")
-    places = np.array([place for place, _ in pairs], dtype=np.int64)
-    return places, np.array([numbers[name] for _, name in pairs], dtype=np.int64)

@@ -33,6 +33,7 @@ class Synthetic:
     std: tuple[float, ...]
     synthetic: bool = True
     """Marks meaningless results; the trainer warns of it."""
+    thread_safe: bool = True
 
     def __init__(
         self, split: str, samples: int = 1024, classes: int = 10, image_shape: Sequence[int] = (3, 32, 32)
@@ -75,3 +76,13 @@ class Synthetic:
         offset, byte, rest = bits % _OFFSETS, (bits >> 16) & 255, bits >> 24
         image = (self._pool[offset : offset + self._size] ^ byte).view(self.image_shape)
         return image, rest % self.classes
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Images (uint8 [samples, C, H, W]) and labels (int64 [samples])."""
+        images = torch.empty(len(indices), *self.image_shape, dtype=torch.uint8)
+        labels: list[int] = []
+        for row, index in zip(images, indices.tolist(), strict=True):
+            image, label = self[index]
+            row.copy_(image)
+            labels.append(label)
+        return images, torch.tensor(labels)

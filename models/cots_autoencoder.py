@@ -113,3 +113,9 @@ class COTSAutoencoder(nn.Module):
                 (batch, 3): its reconstruction error, its sparsity term, and the energy of its input.
         """
         return self.stages(images, stage)
+
+    def reconstruction(self, images: Tensor) -> Tensor:
+        """What the first stage keeps of images, a W^T W x, as `images`."""
+        first = self.stages[0]
+        assert isinstance(first, Stage)
+        return first.decoder(first.filters(images))

@@ -32,6 +32,8 @@ def spread_positions(y: Tensor, weight: Tensor, size: int, stride: int, unit_nor
 
 def _apply(kernel: Any, x: Tensor, weight: Tensor, size: int, stride: int, unit_norm: bool) -> Tensor:
     kind = x.device.type
+    if kind == "meta":  # which autocast does not know
+        return kernel.apply(x, weight, size, stride, unit_norm)
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
     with torch.autocast(kind, enabled=False):
         return kernel.apply(x.to(dtype), weight, size, stride, unit_norm)

@@ -3,7 +3,7 @@
 Source: K. He, X. Zhang, S. Ren, J. Sun, Deep residual learning for image recognition, CVPR 2016, table 1.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 import torch.nn.functional as F
@@ -65,10 +65,28 @@ class ResNet(nn.Module):
         self.classifier = nn.Linear(inputs, classes)
         self.apply(initialize_for_relu)
 
+    @staticmethod
+    def public_names(names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """By layout of a public file: its name for each of these names. torchvision's and timm's are the same."""
+        return {"torchvision, timm": {name: _public_name(name) for name in names}}
+
     def forward(self, images: Tensor) -> Tensor:
         """Logits [N, classes] of images [N, C, H, W]."""
         maps = self.stages(self.stem(images))
         return self.classifier(maps.mean(dim=(2, 3)))
+
+
+def _public_name(name: str) -> str:
+    """torchvision's name of a tensor: three modules of `residual` are a convolution, its norm and a ReLU."""
+    module, _, own = name.rpartition(".")
+    plain = {"stem.0": "conv1", "stem.1": "bn1", "classifier": "fc"}
+    if module in plain:
+        return f"{plain[module]}.{own}"
+    _, stage, block, branch, position = module.split(".")
+    if branch == "shortcut":
+        return f"layer{int(stage) + 1}.{block}.downsample.{position}.{own}"
+    number, kind = divmod(int(position), 3)
+    return f"layer{int(stage) + 1}.{block}.{('conv', 'bn')[kind]}{number + 1}.{own}"
 
 
 class _ResidualBlock(nn.Module):

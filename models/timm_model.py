@@ -1,6 +1,6 @@
 """Any network of timm, the PyTorch image models of Ross Wightman (https://github.com/huggingface/pytorch-image-models)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -13,24 +13,32 @@ class TimmModel(nn.Module):
         classes: number of logits.
         image_shape: channels, height, width in pixels. Networks with one image size need it as well, as `img_size`.
         name: of `timm.create_model`; `timm.list_models()` lists all.
-        pretrained: start from published weights, which timm downloads; the classifier is new if `classes` differs.
+        pretrained: must be false. Published weights come by the text model.pretrained=timm:NAME, which fetches them
+            before the run starts: timm itself would download them in every worker.
         options: further arguments of `timm.create_model`, such as drop_rate or img_size.
 
     Raises:
-        ValueError: timm is not installed.
+        ValueError: timm is not installed, or pretrained is true.
     """
 
     def __init__(
         self, classes: int, image_shape: Sequence[int], name: str, pretrained: bool = False, **options: Any
     ) -> None:
         super().__init__()
+        if pretrained:
+            raise ValueError(f"pretrained=true would download in every worker: model.pretrained=timm:{name}.TAG")
         try:
             import timm  # pyright: ignore[reportMissingImports]  # an extra
         except ImportError as error:
             raise ValueError(f"{name} of timm's collection needs timm ({error}); pip install 'leyden[timm]'") from error
         self.network = timm.create_model(
-            name, pretrained=pretrained, num_classes=classes, in_chans=image_shape[0], **options
+            name, pretrained=False, num_classes=classes, in_chans=image_shape[0], **options
         )
+
+    @staticmethod
+    def public_names(names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """By layout of a public file: its name for each of these names."""
+        return {"timm": {name: name.removeprefix("network.") for name in names}}
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits [N, classes] of images [N, C, H, W]."""

@@ -6,7 +6,7 @@ ICML 2021, table 1.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -76,6 +76,15 @@ class ViT(nn.Module):
         tokens = self.blocks(self.dropout(tokens + self.positions))
         return self.classifier(self.norm(tokens[:, 0]))
 
+    @staticmethod
+    def public_names(names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """By layout of a public file: its name for each of these names."""
+        names = list(names)
+        return {
+            layout: {name: _public_name(name, modules, block) for name in names}
+            for layout, (block, modules) in _LAYOUTS.items()
+        }
+
     def no_weight_decay(self) -> set[str]:
         """Parameters without weight decay, by the convention of timm's models."""
         return {"class_token", "positions"}
@@ -84,6 +93,37 @@ class ViT(nn.Module):
         self.apply(_initialize)
         nn.init.normal_(self.positions, std=0.02)
         nn.init.zeros_(self.classifier.weight)
+
+
+_LAYOUTS: dict[str, tuple[str, dict[str, str]]] = {
+    "timm": (
+        "blocks.",
+        {
+            "patches.": "patch_embed.proj.", "class_token": "cls_token", "positions": "pos_embed", "norm.": "norm.",
+            "classifier.": "head.", "norm1.": "norm1.", "norm2.": "norm2.", "attention.qkv.": "attn.qkv.",
+            "attention.proj.": "attn.proj.", "mlp.0.": "mlp.fc1.", "mlp.3.": "mlp.fc2.",
+        },
+    ),
+    "torchvision": (
+        "encoder.layers.encoder_layer_",
+        {
+            "patches.": "conv_proj.", "class_token": "class_token", "positions": "encoder.pos_embedding",
+            "norm.": "encoder.ln.", "classifier.": "heads.head.", "norm1.": "ln_1.", "norm2.": "ln_2.",
+            "attention.qkv.": "self_attention.in_proj_", "attention.proj.": "self_attention.out_proj.",
+            "mlp.0.": "mlp.0.", "mlp.3.": "mlp.3.",
+        },
+    ),
+}  # fmt: skip
+"""By layout: what the names of a block begin with, and the begin of a name there for that of one here."""
+
+
+def _public_name(name: str, modules: dict[str, str], block: str) -> str:
+    prefix, rest = "", name
+    if name.startswith("blocks."):
+        _, number, rest = name.split(".", 2)
+        prefix = f"{block}{number}."
+    begin = next(own for own in modules if rest.startswith(own))
+    return prefix + modules[begin] + rest.removeprefix(begin)
 
 
 class _EncoderBlock(nn.Module):

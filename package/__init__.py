@@ -1,6 +1,7 @@
 """Leyden, a declarative trainer for deep networks on images: this folder is installed as the package `leyden`."""
 
 import os
+from typing import TYPE_CHECKING, Any
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 if os.path.basename(_FOLDER) != __name__:
@@ -9,10 +10,36 @@ if os.path.basename(_FOLDER) != __name__:
     __path__.append(os.path.dirname(_FOLDER))
 
 
-def __getattr__(name: str) -> str:
-    """`__version__`, read from the installed metadata when it is asked for (PEP 562)."""
+_OFFERED = {
+    "Run": "leyden.trainer.api.run",
+    "TrainingFailed": "leyden.trainer.api.training",
+    "compose": "leyden.trainer.api.training",
+    "freeze": "leyden.trainer.api.external",
+    "load": "leyden.trainer.api.run",
+    "train": "leyden.trainer.api.training",
+    "work": "leyden.trainer.api.external",
+}
+"""The Python interface, and the modules that are imported when a name of it is used."""
+__all__ = ["Run", "TrainingFailed", "compose", "freeze", "load", "train", "work"]
+
+if TYPE_CHECKING:
+    from leyden.trainer.api.external import freeze, work
+    from leyden.trainer.api.run import Run, load
+    from leyden.trainer.api.training import TrainingFailed, compose, train
+
+
+def __getattr__(name: str) -> Any:
+    """The interface, and `__version__`, imported or read from the installed metadata when used (PEP 562)."""
     if name == "__version__":
         from importlib.metadata import version
 
         return version(__name__)
+    if name in _OFFERED:
+        from importlib import import_module
+
+        return getattr(import_module(_OFFERED[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -26,6 +26,7 @@ class Killed:
         if state.fabric.global_rank != self.rank or state.step not in self.steps or (self.once and note.exists()):
             return
         note.touch()
+        state.checkpoint_writer.wait()  # which checkpoints there are is the test's, not a thread's
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -43,6 +44,7 @@ class DamagesAndDies:
     def on_step_end(self, state: Any) -> None:
         if state.step == self.step and self.armed.exists():
             self.armed.unlink()
+            state.checkpoint_writer.wait()
             newest = path_of(state.run_dir, state.step - 1)
             content = bytearray(newest.read_bytes())
             content[len(content) // 2] ^= 1

@@ -31,7 +31,7 @@ class Agent:
         if validated:
             arguments = [
                 "-m",
-                "leyden.trainer",
+                "leyden",
                 "node",
                 "--rendezvous",
                 rendezvous,

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from traffic_examples import traffic_of_run
 
 from leyden.trainer.core.state import RunState
-from leyden.trainer.core.traffic import Ledger, Placement
+from leyden.trainer.core.traffic import Ledger
+from leyden.trainer.core.transfers import Placement
 from leyden.trainer.strategies.butterfly.halving_doubling import ButterflyAllReduce, ButterflySchedule, Order
 
 
@@ -74,7 +75,7 @@ class Traffic:
         transfers = traffic_of_run(state)
         strategy: Any = state.fabric.strategy
         fronts = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
-        dist.all_gather(fronts, torch.tensor([strategy._thread.front]))
+        dist.all_gather(fronts, torch.tensor([strategy._comm.front]))
         if state.fabric.is_global_zero:
             values: dict[str, Any] = {name: sum(getattr(t, name) for t in transfers) for name in _SUMMED}
             values |= {"overlaps": transfers[0].overlaps, "pieces": sum(len(b.pieces) for b in strategy._buckets)}

@@ -2,6 +2,10 @@
 
 import gc
 import os
+
+# before torch is loaded: idle threads of one test would take the core from another process that tests
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 from collections import Counter
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -12,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from agents import Agent
+from forked_commands import forked_commands
 from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 from pool import Pool
@@ -69,6 +74,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _frozen(overrides: tuple[str, ...]) -> str:
     with initialize_config_module("leyden.conf", version_base=None):
         config = compose("train", overrides=[f"+{o}" if o.startswith("python_path=") else o for o in overrides])
+    if "_target_" not in config.model:  # ~model leaves the keys of train.yaml
+        OmegaConf.update(config, "model", None)
     return OmegaConf.to_yaml(config, resolve=True)
 
 
@@ -93,9 +100,26 @@ def each_yaml_is_parsed_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def commands_are_forked() -> Iterator[None]:
+    """A command of Leyden's costs seconds of imports: one fork server of the session forks them, and their workers."""
+    with forked_commands():
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment_is_put_back_after_the_module() -> Iterator[None]:
+    """What fixtures of a module have run in this process."""
+    yield from _put_back()
+
+
 @pytest.fixture(autouse=True)
 def environment_is_put_back() -> Iterator[None]:
     """Runs in this process set variables of Gloo and of the process group, which later tests would inherit."""
+    yield from _put_back()
+
+
+def _put_back() -> Iterator[None]:
     before = dict(os.environ)
     yield
     for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:

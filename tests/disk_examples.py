@@ -42,15 +42,17 @@ class Disturb:
         if not state.fabric.is_global_zero:
             return
         if state.step == self.step and not (state.run_dir.parent / FREED).exists():
-            self._disturb(state.run_dir)
+            self._disturb(state)
         if state.step == self.step + 40 and self.how == "fill_for_a_while":
             free(state.run_dir.parent)
 
     def on_fit_end(self, state: RunState) -> None:
         if self.step == -1 and state.fabric.is_global_zero and not (state.run_dir.parent / FREED).exists():
-            self._disturb(state.run_dir)
+            self._disturb(state)
 
-    def _disturb(self, run_dir: Path) -> None:
+    def _disturb(self, state: RunState) -> None:
+        state.checkpoint_writer.wait()  # else a test would say when a thread is done
+        run_dir = state.run_dir
         if self.how == "rename":
             os.rename(run_dir, run_dir.with_name("renamed"))
         elif self.how == "remove":

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator
-from time import sleep
+from time import monotonic, sleep
 from typing import Any
 
 import torch
@@ -20,6 +20,10 @@ class Traffic:
         if state.fabric.is_global_zero:
             transfers = [vars(transfer) for transfer in traffic_of_run(state)]
             (state.run_dir / "traffic.json").write_text(json.dumps(transfers))
+
+
+_HELD_BACK_S = 10.0
+"""On a busy machine worker 0 may have drawn all tickets up to the next synchronization, for which the others wait."""
 
 
 class FirstFetch:
@@ -47,7 +51,8 @@ class FirstFetch:
         def held_back(*arguments: Any) -> Any:
             nonlocal of_warm_start
             of_warm_start -= 1
-            while of_warm_start < 0 and not path.exists():
+            end = monotonic() + _HELD_BACK_S
+            while of_warm_start < 0 and not path.exists() and monotonic() < end:
                 sleep(0.01)
             return push(*arguments)
 

@@ -14,6 +14,7 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from leyden.datasets.digits import Digits
+from leyden.datasets.shards.dataset import Shards
 from leyden.trainer.base.handshake import inherited_secret
 from leyden.trainer.hopping.rendezvous import PROTOCOL, coordinator_address
 from leyden.trainer.launch.authentication import authenticate
@@ -44,6 +45,20 @@ class Watched(Digits):
             with open(self._log, "a") as file:
                 file.write(f"{os.environ['RANK']} {index}\n")
         return super().__getitem__(index)
+
+
+class OpensLogged(Shards):
+    """Logs which shards are opened, and by which worker, however they are opened."""
+
+    def __init__(self, log: str, split: str, root: str, image_size: int):
+        super().__init__(split, root, image_size)
+        descriptor, root = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), str(self.root)
+
+        def opened(event: str, arguments: tuple[Any, ...]) -> None:
+            if event == "open" and str(arguments[0]).startswith(root) and str(arguments[0]).endswith(".raw"):
+                os.write(descriptor, f"{os.environ.get('RANK', 'none')} {Path(arguments[0]).name}\n".encode())
+
+        sys.addaudithook(opened)
 
 
 class ForeignClient(Digits):

@@ -19,6 +19,7 @@ import torch
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.core.checkpoints import checkpoint_io
+from leyden.trainer.launch import fork_server
 from leyden.trainer.runs import checkpoints
 
 TINY = ["model=mlp", "model.hidden=[16]", "dataset.image_size=8", "trainer.max_epochs=2"]
@@ -77,10 +78,16 @@ def is_closed(connection: socket.socket) -> bool:
 
 
 def children(pid: int) -> list[int]:
-    """Processes that a process has started and that still run."""
+    """Processes that a process has started and that still run, its fork server aside."""
     with suppress(psutil.NoSuchProcess):
-        return [child.pid for child in psutil.Process(pid).children()]
+        return [child.pid for child in psutil.Process(pid).children() if child.name() != fork_server.NAME]
     return []
+
+
+def by_rank(pid: int) -> dict[int, int]:
+    """Process ids of the workers of an agent that have begun, by rank."""
+    names = {child: psutil.Process(child).name() for child in children(pid)}
+    return {int(name[7:]): child for child, name in names.items() if name[7:].isdigit()}
 
 
 def alive(pid: int) -> bool:
@@ -89,9 +96,15 @@ def alive(pid: int) -> bool:
     return False
 
 
+# Hydra deletes no key whose value is null
+OWN_TASK = [
+    "~task.loss", "~task.label_smoothing", "task.class_weights=1", "~task.class_weights", "~task.focal_gamma",
+    "~task.metrics",
+]  # fmt: skip
+"""What a frozen config of a task that takes no such arguments is without."""
 POINTS = [
     "dataset=synthetic", "~dataset.samples", "~dataset.classes", "~dataset.image_shape", "~model",
-    "dataset._target_=lightning_examples.Points", "batch_size=8", "~task.label_smoothing", "trainer.max_epochs=2",
+    "dataset._target_=lightning_examples.Points", "batch_size=8", *OWN_TASK, "trainer.max_epochs=2",
     "trainer.enable_progress_bar=false", "trainer.log_every_n_steps=1", f"python_path=[{Path(__file__).parent}]",
 ]  # fmt: skip
 """tests/lightning_examples.py's own data and tasks; to be completed by task()."""

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+import pytest
 from runs import wait_until
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel", "setpriv")
@@ -46,6 +47,7 @@ SlurmdParameters=config_overrides
 JobRequeue=1
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
+MaxArraySize=5
 ReturnToService=2
 KillWait=30
 MinJobAge=3600
@@ -60,6 +62,9 @@ PartitionName=urgent Nodes=n1,n2 MaxTime=UNLIMITED State=UP PriorityTier=2
 
 def available() -> bool:
     return os.geteuid() == 0 and all(map(shutil.which, PROGRAMS))
+
+
+NEEDS_SLURM = pytest.mark.skipif(not available(), reason="needs root, slurmctld, slurmd and munged")
 
 
 class SlurmCluster:

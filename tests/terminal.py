@@ -4,12 +4,12 @@ import fcntl
 import os
 import pty
 import re
-import select
 import struct
 import subprocess
 import termios
 import time
 from collections.abc import Sequence
+from multiprocessing.connection import wait
 from types import TracebackType
 
 _CODE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
@@ -121,7 +121,7 @@ class Terminal:
 
     def read(self, seconds: float) -> bool:
         """Read output of the next seconds. Returns False at its end."""
-        if not select.select([self._ours], [], [], seconds)[0]:
+        if not wait([self._ours], seconds):
             return True
         try:
             read = os.read(self._ours, 65536)

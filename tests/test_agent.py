@@ -12,11 +12,16 @@ import torch
 from pool import Pool
 from runs import TINY, Freeze, Processes, children, summary, wait_until, weights
 
+from leyden.trainer.config.schema import load
+from leyden.trainer.entrypoints.start import job_of
+from leyden.trainer.launch.agent import failure_of
 from leyden.trainer.launch.error_files import ErrorRecord
 from leyden.trainer.launch.process import ProcessExit
 from leyden.trainer.launch.roles import Role
-from leyden.trainer.launch.root_cause import root_cause
+from leyden.trainer.launch.root_cause import Failure, root_cause
+from leyden.trainer.launch.worker_group import RunResult
 from leyden.trainer.runs.checkpoints import path_of
+from leyden.trainer.runs.summary import write_summary
 
 TWO = [*TINY, "strategy=ddp", "topology.devices_per_node=2", "callbacks.checkpoint.every_n_steps=10"]
 HERE = Path(__file__).parent
@@ -134,3 +139,20 @@ def test_the_root_cause_is_the_exit_without_an_error_not_the_peer_that_noticed()
     assert str(root_cause([aborted, exit_of(1, 1, 1.1, noticed), exit_of(2, 1, 1.2, earlier), ended])) == (
         "rank 2 failed: ValueError: the first"
     )
+
+
+def test_a_run_whose_workers_have_all_ended_is_done_though_an_agent_was_silent(freeze: Freeze) -> None:
+    """On an overloaded machine one agent took the other for lost, after the last step."""
+    run_dir = freeze("run", *TWO)
+    write_summary(run_dir, {"status": "done"})
+    job = job_of(load(run_dir), run_dir, "train", None)
+
+    def after(*codes: int) -> Failure | None:
+        exits = [ProcessExit(Role("worker", rank), code, 1.0, code != 0, None) for rank, code in enumerate(codes)]
+        return failure_of(job, RunResult(True, exits))
+
+    assert after(0, 0) is None
+    for codes in ((0,), (0, -signal.SIGKILL)):
+        assert "one of them was silent for too long" in str(after(*codes))
+    write_summary(run_dir, {"status": "running"})
+    assert after(0, 0) is not None

@@ -1,6 +1,8 @@
 """Handshake of a run's processes, and what strangers at a listening socket can do: nothing."""
 
+import fcntl
 import os
+import resource
 import socket
 import stat
 import threading
@@ -89,9 +91,14 @@ def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[AuthenticatedListener]
     listener.close()
 
 
-def _peer(listener: AuthenticatedListener, secret: bytes = SECRET) -> Callable[[], socket.socket]:
-    """Start to authenticate. Returns what waits for the connection, or raises as `authenticate`."""
-    connection = socket.create_connection(("127.0.0.1", listener.port))
+def _peer(listener: AuthenticatedListener, secret: bytes = SECRET, descriptor: int = 0) -> Callable[[], socket.socket]:
+    """Start to authenticate. Returns what waits for the connection, or raises as `authenticate`.
+
+    Args:
+        descriptor: the least number of the connection's.
+    """
+    with socket.create_connection(("127.0.0.1", listener.port)) as low:
+        connection = socket.socket(fileno=fcntl.fcntl(low, fcntl.F_DUPFD, descriptor))
     raised: list[Exception] = []
 
     def work() -> None:
@@ -141,6 +148,18 @@ def test_what_follows_the_proof_is_left_to_the_protocol(listener: AuthenticatedL
         connection.sendall(b"first")
         accepted.setblocking(True)
         assert accepted.recv(100) == b"first"
+
+
+def test_a_process_with_many_open_files_authenticates(listener: AuthenticatedListener) -> None:
+    """`select` takes no descriptor from 1024 on."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2000), hard))
+    try:
+        peer = _peer(listener, descriptor=1500)
+        with _accepted(listener), peer() as connection:
+            assert connection.fileno() >= 1500
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_wrong_secret_is_noticed_on_both_sides(

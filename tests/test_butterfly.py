@@ -24,7 +24,7 @@ from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.config.checks import check_classes
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.checkpoints import checkpoint_io
-from leyden.trainer.core.traffic import Placement
+from leyden.trainer.core.transfers import Placement
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.strategies.butterfly.halving_doubling import ButterflySchedule, Order, best_order
 from leyden.trainer.strategies.butterfly.parameter_use import ParameterUse
@@ -504,7 +504,7 @@ def test_what_backward_leaves_no_time_for_goes_in_the_order_in_which_it_is_neede
     orders = [exchanged[start : start + len(pieces)] for start in range(0, len(exchanged), len(pieces))]
     assert len(orders) == 6
     assert orders[0] == pieces, "nothing is known yet"
-    front = strategy._thread.front
+    front = strategy._comm.front
     assert front < len(pieces) / 2 if lazy else front == len(pieces), "backward is much faster than the exchanges"
     possible = [pieces[:f] + pieces[f:][::-1] for f in range(len(pieces) + 1)]
     assert all(order in possible for order in orders)

@@ -2,16 +2,20 @@
 
 import json
 import os
+import platform
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from runs import TINY
 
 from leyden.trainer.base.errors import ConfigError
+from leyden.trainer.base.versions import TESTED_PYTHON, TESTED_TORCH
 from leyden.trainer.cli.main import main
 from leyden.trainer.config.compose import Composer
 from leyden.trainer.config.reference.json_schema import editor_schema
@@ -30,7 +34,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def leyden(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "leyden.trainer", *arguments], cwd=cwd, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "leyden", *arguments], cwd=cwd, capture_output=True, text=True, check=False
     )
 
 
@@ -46,7 +50,7 @@ def test_help_names_verbs_groups_with_choices_and_flags(capsys: pytest.CaptureFi
     text = capsys.readouterr().out
     for word in ("eval", "resume", "view", "schema", "alexnet, alexnet_owt", "single", "--multirun", "--cfg"):
         assert word in text
-    assert len(text.splitlines()) < 50
+    assert len(text.splitlines()) <= 60
 
 
 def test_help_lists_the_users_own_choices(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -58,7 +62,11 @@ def test_help_lists_the_users_own_choices(here: Path, capsys: pytest.CaptureFixt
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
-    assert capsys.readouterr().out.startswith("leyden 0.")
+    here, tested = capsys.readouterr().out.splitlines()
+    assert here.startswith(f"leyden 0.1.0 with Python {platform.python_version()} and torch {torch.__version__}")
+    constraints = (Path(__file__).parents[1] / "constraints.txt").read_text().splitlines()
+    assert f"torch=={TESTED_TORCH}" in constraints
+    assert tested.startswith(f"tested: Python {TESTED_PYTHON} with torch {TESTED_TORCH} on Linux")
 
 
 def test_cfg_job_prints_what_was_composed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -67,7 +75,7 @@ def test_cfg_job_prints_what_was_composed(here: Path, capsys: pytest.CaptureFixt
     assert printed["dataset"]["_target_"].endswith("CIFAR10")
     assert printed["dataset"]["val_fraction"] == 0.1
     assert printed["schedule"]["interval"] == "epoch"
-    assert "model" not in printed
+    assert "_target_" not in printed["model"]
     assert "hydra" not in printed
     assert not list(here.iterdir())
 
@@ -102,7 +110,7 @@ def test_schema_is_for_files_that_hold_a_part(capsys: pytest.CaptureFixture[str]
 @pytest.mark.slow
 def test_view_serves_this_machine_only(here: Path) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "leyden.trainer", "view", ".", "--port", "0"],
+        [sys.executable, "-m", "leyden", "view", ".", "--port", "0"],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -112,6 +120,29 @@ def test_view_serves_this_machine_only(here: Path) -> None:
     finally:
         process.kill()
         process.communicate()
+
+
+def test_view_takes_the_next_port_and_several_folders(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[list[str]] = []
+    monkeypatch.setattr("os.execv", lambda _, command: started.append(command))
+    for name in ("a", "b", "c:d"):
+        (here / name).mkdir()
+    with socket.socket() as used:
+        used.bind(("localhost", 0))
+        used.listen()
+        port = used.getsockname()[1]
+        main(["view", "a", "b", "--port", str(port)])
+    (command,) = started
+    taken = int(command[command.index("--port") + 1])
+    assert port < taken < port + 100
+    assert f"port {port} is in use here: TensorBoard takes {taken}" in capsys.readouterr().out
+    assert command[command.index("--logdir_spec") + 1] == "a:a,b:b"
+    assert main(["view", "a", "c:d"]) == 2
+    assert "no comma and no colon" in capsys.readouterr().err
+    assert main(["view", "a", "missing"]) == 2
+    assert len(started) == 1
 
 
 # composing
@@ -328,3 +359,16 @@ def test_resume_names_another_strategy(here: Path) -> None:
     assert values["strategy"]["_target_"].endswith("DDP")
     assert values["strategy"]["timeout_s"] == 60
     assert json.loads((here / "run/summary.json").read_text())["world_size"] == 2
+
+
+def test_workers_need_linux_and_the_rest_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    for words in ([], ["eval", "RUN"], ["-m", "seed=1,2"]):
+        assert main(words) == 2
+        assert "needs Linux" in capsys.readouterr().err
+    assert main(["--cfg", "job"]) == 0
+    assert main(["status"]) == 0
+    assert not list(tmp_path.iterdir())

@@ -24,8 +24,9 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 
 from leyden.trainer.config import hydra_compat
-from leyden.trainer.config import torch_compat as config_compat
+from leyden.trainer.config.meta_device import torch_compat as config_compat
 from leyden.trainer.core import lightning_compat, torch_compat
+from leyden.trainer.planner import torch_compat as planner_compat
 from leyden.trainer.strategies.fsdp import torch_compat as fsdp_compat
 from leyden.trainer.sweep.results import BASIC
 
@@ -33,9 +34,10 @@ TRAINER = Path(__file__).parents[1] / "trainer"
 CONSTRAINTS = TRAINER.parent / "constraints.txt"
 COMPAT = {
     "config/hydra_compat.py",
-    "config/torch_compat.py",
+    "config/meta_device/torch_compat.py",
     "core/lightning_compat.py",
     "core/torch_compat.py",
+    "planner/torch_compat.py",
     "strategies/fsdp/torch_compat.py",
 }
 
@@ -48,6 +50,7 @@ COMPAT = {
         (torch_compat, "torch"),
         (fsdp_compat, "torch"),
         (config_compat, "torch"),
+        (planner_compat, "torch"),
     ],
 )
 def test_the_version_that_was_read_is_the_tested_one(module: Any, package: str) -> None:
@@ -146,6 +149,8 @@ def test_torch() -> None:
     assert issubclass(nn.InstanceNorm2d, torch_compat.NormBase)
     assert issubclass(torch_compat.BatchNormBase, torch_compat.NormBase)
     assert all(issubclass(kind, torch_compat.DropoutBase) for kind in (nn.Dropout, nn.AlphaDropout))
+    assert parameters(torch_compat.set_group_timeout) == ["timeout", "group"]
+    assert not torch_compat.is_traceable_wrapper_subclass(torch.ones(1))
 
 
 def test_torch_draws_an_order_ahead() -> None:

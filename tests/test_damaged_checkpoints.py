@@ -1,10 +1,12 @@
 """Checkpoints that are well-formed and wrong: named, passed over, never called a good one."""
 
+import errno
 import json
 import os
 import pickle
 import shutil
 import struct
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -164,6 +166,106 @@ def test_eval_of_weights_that_are_not_finite_exits_1(
         assert "has NaN or infinite values" in printed
         assert "last good" not in printed
     assert {p: p.read_bytes() for p in run_dir.rglob("*") if p.is_file() and p.name != "run.log"} == before
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda state: state.pop("values"), "its `values` are no vector"),
+        (lambda state: state.update(values=torch.full((9,), torch.nan)), "its `values` are NaN or infinite"),
+        (lambda state: state.update(version="one"), "its `version` is one"),
+        (lambda state: state.update(optimizer=[["momentum_buffer"]]), "its `optimizer` is none of a server"),
+        (lambda state: None, ""),
+    ],
+    ids=["no values", "NaN", "version", "optimizer", "whole"],
+)
+def test_a_file_of_a_server_is_checked_too(
+    whole: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object], says: str
+) -> None:
+    """A server that cannot read its file ends the run: the checkpoint before is to be used."""
+    run_dir = spoiled(whole, tmp_path / "run", at("servers", value=1))
+    newest, before = checkpoints.saved(run_dir)
+    optimizer = [["momentum_buffer", torch.ones(9)], ["step", torch.tensor(4.0)], ["count", 4]]
+    state = {"format": 1, "values": torch.ones(9), "version": 4, "optimizer": optimizer}
+    change(state)
+    torch.save(state, checkpoints.server_path(newest, 0))
+    found = checkpoint_io.newest(run_dir)
+    assert found is not None
+    assert found[0] == (before if says else newest)
+    if says:
+        with pytest.raises(checkpoint_io.DamagedCheckpoint, match=says):
+            checkpoint_io.read_to_resume(newest)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EMFILE, os.strerror(errno.EMFILE)),
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:124] DefaultCPUAllocator: can't allocate memory"),
+    ],
+    ids=["descriptors", "memory", "allocator"],
+)
+def test_what_the_host_lacks_is_no_damage(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """A run would go on from an older checkpoint, and note the newest as damaged for good."""
+    run_dir = shutil.copytree(whole, tmp_path / "run")
+
+    def fail(*arguments: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr(torch, "load", fail)
+    with pytest.raises(type(error)) as raised:
+        checkpoint_io.newest(run_dir)
+    assert raised.value is error
+    assert not (run_dir / "checkpoints" / "damaged.json").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes another user")
+def test_a_file_that_may_not_be_read_is_passed_over_unnoted(whole: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Its permissions may be corrected: it is then the newest again."""
+    with tempfile.TemporaryDirectory() as place:
+        run_dir = shutil.copytree(whole, Path(place) / "run")
+        for path in (Path(place), run_dir, checkpoints.folder(run_dir)):
+            path.chmod(0o777)
+        (checkpoints.folder(run_dir) / checkpoints.LAST).unlink()
+        newest, before = checkpoints.saved(run_dir)[:2]
+        newest.chmod(0o600)
+        before.chmod(0o644)
+        os.seteuid(65534)
+        try:
+            found = checkpoint_io.newest(run_dir)
+        finally:
+            os.seteuid(0)
+        assert found is not None
+        assert found[0].samefile(before)
+        assert f"{newest} cannot be read: Permission denied; trying the one before" in caplog.text
+        assert not (checkpoints.folder(run_dir) / "damaged.json").exists()
+        assert checkpoints.intact(run_dir)[0] == newest
+
+
+def tree(run_dir: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("name", ["NaN", "no model"])
+def test_the_folder_of_another_run_is_not_written(whole: Path, freeze: Freeze, tmp_path: Path, name: str) -> None:
+    """The weights before the damaged ones are taken, and nothing is noted in a folder that this run does not lead."""
+    donor = spoiled(whole, tmp_path / "donor", WRONG[name][0])
+    before = tree(donor)
+    assert start(freeze("heir", *TINY, "trainer.max_steps=1", f"init_from={donor}")) == 0
+    assert tree(donor) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_an_evaluation_writes_nothing_into_the_folder_of_another_user(whole: Path, tmp_path: Path) -> None:
+    run_dir = shutil.copytree(whole, tmp_path / "run")
+    for path in (run_dir, *run_dir.rglob("*")):
+        os.chown(path, 12345, 12345)
+    before = tree(run_dir)
+    assert main(["eval", str(run_dir)]) == 0
+    assert tree(run_dir) == before
 
 
 def test_if_none_is_left_it_is_one_error(whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

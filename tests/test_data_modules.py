@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Weigh
 
 from leyden.trainer.config.schema import load
 from leyden.trainer.data.lightning_data import LoaderData, Share, batch_samples
-from leyden.trainer.data.sample_order import SampleOrder
+from leyden.trainer.data.order.sample_order import SampleOrder
 from leyden.trainer.entrypoints.start import start
 
 EVERY_STEP = ["callbacks.checkpoint.every_n_steps=1", "callbacks.checkpoint.keep_last=100"]

@@ -296,6 +296,32 @@ def test_an_archive_cut_off_later_is_named(tmp_path: Path, build: Build) -> None
         files.read(1)
 
 
+def test_an_entry_of_a_zip_without_a_name_is_passed_over(tmp_path: Path) -> None:
+    """Found by fuzzing: ZipInfo.is_dir of Python 3.11 raises IndexError."""
+    path = tmp_path / "photographs.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.jpg", b"x")
+        archive.writestr("b.jpg", b"y")
+    data = bytearray(path.read_bytes())
+    entry = data.index(b"PK\1\2")  # of a.jpg in the central directory: its name becomes an extra field
+    data[entry + 28 : entry + 32] = bytes([0, 0, 5, 0])
+    data[entry + 46 : entry + 51] = bytes([1, 0, 1, 0, 0])
+    path.write_bytes(data)
+    assert list(open_files(path, lambda name: True, Limits()).names)[-1:] == ["b.jpg"]
+
+
+def test_a_zip_of_a_version_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    """Found by fuzzing: zipfile raises NotImplementedError."""
+    path = tmp_path / "photographs.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.jpg", b"x")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"PK\1\2") + 6] = 64  # version that is needed to extract it: 6.4
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match="damaged: zip file version"):
+        open_files(path, lambda name: True, Limits())
+
+
 def test_damage_inside_a_zip_is_named(tmp_path: Path) -> None:
     path = as_zip(tmp_path / "set", {"cat/1.png": b"A" * 50, "cat/2.png": b"B" * 5000})
     data = path.read_bytes()

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 from pool import Failed, Pool
-from runs import TINY, Freeze, cut_back, distance, metrics, summary, weights
+from runs import OWN_TASK, TINY, Freeze, cut_back, distance, metrics, summary, weights
 from torch import Tensor, nn
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.core.checkpoints import checkpoint_io
-from leyden.trainer.core.checkpoints.sharded_checkpoint import Shards
+from leyden.trainer.core.checkpoints.sharded_checkpoint import CheckpointShards
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
 from leyden.trainer.strategies.ddp.powersgd import PowerSGD, mean_errors
@@ -263,7 +263,7 @@ def test_half_precision_rounds_and_no_more(
 @pytest.mark.slow
 def test_large_gradients_are_divided_before_they_are_rounded(freeze: Freeze, pools: Pools) -> None:
     # four workers' gradients of 2**15 each: their sum is beyond fp16, their mean is not
-    example = ["task._target_=ddp_examples.Steep", "~task.label_smoothing", "~model", "schedule=constant",
+    example = ["task._target_=ddp_examples.Steep", *OWN_TASK, "~model", "schedule=constant",
                "optimizer.lr=0.0001", "optimizer.momentum=0.0", "optimizer.weight_decay=0.0"]  # fmt: skip
     options = [
         "dataset.image_size=8",
@@ -314,7 +314,7 @@ def test_resumed_powersgd_is_bitwise_the_unbroken_run(
 
 
 def errors(run_dir: Path, step: int, workers: int) -> list[dict[str, Tensor]]:
-    shards = Shards(checkpoints.path_of(run_dir, step), workers)
+    shards = CheckpointShards(checkpoints.path_of(run_dir, step), workers)
     return [shards.own(worker)["powersgd"]["errors"] for worker in range(workers)]
 
 

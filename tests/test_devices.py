@@ -80,6 +80,11 @@ SIMULATED = [*SERVERS, "strategy.execution.simulate=true", "topology.devices_per
             id="a worker of servers",
         ),
         pytest.param(SIMULATED, {"LOCAL_RANK": 3}, 8, 3, id="simulated"),
+        pytest.param(
+            [], {"LOCAL_RANK": 1, "CUDA_VISIBLE_DEVICES": "0,1", "SLURM_JOB_GPUS": "4,5", "SLURM_LOCALID": 0}, 2, 1,
+            id="Slurm's gres, one agent a node",
+        ),
+        pytest.param(["strategy=ddp"], {"CUDA_VISIBLE_DEVICES": "MIG-5c89852c"}, 1, 0, id="an instance of a GPU"),
     ],
 )  # fmt: skip
 def test_each_worker_computes_on_the_device_of_its_number(
@@ -94,6 +99,9 @@ def test_a_worker_without_a_device_says_so(gpus: GPUs, monkeypatch: pytest.Monke
     gpus(2)
     with pytest.raises(ValueError, match="CUDA sees 2 GPUs here, and this is worker 2 of its node"):
         device_of(cuda(), monkeypatch, LOCAL_RANK=2)
+    gpus(1)
+    with pytest.raises(ValueError, match="CUDA sees 1 GPU here, and this is worker 1 of its node"):
+        device_of(cuda(), monkeypatch, LOCAL_RANK=1, CUDA_VISIBLE_DEVICES="MIG-5c89852c,MIG-7d5f1a2b")
     gpus(0)
     with pytest.raises(ValueError, match=r"torch cannot use CUDA here: topology\.device\.kind=cpu"):
         device_of(cuda(), monkeypatch)
@@ -101,6 +109,54 @@ def test_a_worker_without_a_device_says_so(gpus: GPUs, monkeypatch: pytest.Monke
 
 def test_the_strategy_alone_is_on_the_cpu_until_fabric_says_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device_of(topology_config("topology=cpu"), monkeypatch, LOCAL_RANK=3) == torch.device("cpu")
+
+
+# how many there are
+
+
+def machine(root: Path, smi: str | None = None, nvidia: int = 0) -> Path:
+    """A root folder of a machine; `smi`: the shell script in the place of WSL2's nvidia-smi."""
+    (root / "dev").mkdir()
+    for number in range(nvidia):
+        (root / "dev" / f"nvidia{number}").touch()
+    (root / "dev" / "nvidiactl").touch()
+    if smi is not None:
+        (root / "dev" / "dxg").touch()
+        file = root / "usr/lib/wsl/lib/nvidia-smi"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"#!/bin/sh\n{smi}\n")
+        file.chmod(0o755)
+    return root
+
+
+TWO_LISTED = "test $1 = --list-gpus && echo 'GPU 0: A (UUID: GPU-1)' && echo 'GPU 1: A (UUID: GPU-2)'"
+
+
+@pytest.mark.parametrize(
+    ("smi", "nvidia", "count"),
+    [
+        pytest.param(None, 3, 3, id="device files"),
+        pytest.param(None, 0, 0, id="none"),
+        pytest.param(TWO_LISTED, 0, 2, id="WSL2 has one device file for all"),
+        pytest.param("echo 'NVIDIA-SMI has failed'; exit 9", 0, 0, id="WSL2 without a driver"),
+        pytest.param("exit 9", 1, 1, id="device files go before"),
+    ],
+)
+def test_gpus_are_counted_without_torch(tmp_path: Path, smi: str | None, nvidia: int, count: int) -> None:
+    assert topology._present_gpus(machine(tmp_path, smi, nvidia)) == count
+
+
+@pytest.mark.parametrize(
+    ("visible", "count"),
+    [(None, 4), ("0,2", 2), ("MIG-1f,MIG-2f", 1), ("0,-1,1", 1), ("", 0), ("0,1,2,3,4,5", 4)],
+)
+def test_what_is_visible_counts(monkeypatch: pytest.MonkeyPatch, visible: str | None, count: int) -> None:
+    monkeypatch.setattr(topology, "_present_gpus", lambda root: 4)
+    monkeypatch.setattr(topology, "_torch_has_cuda", lambda: True)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert topology.gpu_count() == count
 
 
 # auto

@@ -5,14 +5,21 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
+from threading import Timer
 
 import pytest
 import torch
 from disk_examples import BALLAST, FREED, free
 from runs import TINY, Freeze, Processes, rows, states, summary, weights
+from typing_extensions import Buffer
 
-from leyden.trainer.base.storage import StorageError, storage_errors
+from leyden.trainer.base.atomic_file import atomic_file
+from leyden.trainer.base.errors import SystemFailure
+from leyden.trainer.base.storage import StorageError, described
+from leyden.trainer.base.system_errors import system_errors
+from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.launch.error_files import ErrorRecord
 from leyden.trainer.runs import checkpoints
@@ -228,7 +235,7 @@ def test_which_errors_of_the_storage_last(tmp_path: Path) -> None:
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOENT, errno.EIO, errno.ETIMEDOUT):
         (tmp_path / "run").mkdir(exist_ok=True)
         try:
-            with storage_errors(tmp_path / "run"):
+            with system_errors(tmp_path / "run"):
                 if number == errno.ENOENT:
                     (tmp_path / "run").rmdir()
                 raise OSError(number, os.strerror(number), str(tmp_path / "run" / "file"))
@@ -237,36 +244,153 @@ def test_which_errors_of_the_storage_last(tmp_path: Path) -> None:
     assert found == [True, True, True, True, False, False]
 
 
+@pytest.mark.parametrize(
+    ("number", "needed", "says"),
+    [
+        (errno.ENOSPC, 0, "the disk takes no more at {run}: file could not be written, although 900 MB are free by"),
+        (errno.ENOSPC, 5_000_000, "the disk takes no more at {run}: file takes about 5 MB, although 900 MB are free"),
+        (errno.EDQUOT, 5_000_000, "the disk quota is used up at {run}: file takes about 5 MB; remove files that count"),
+    ],
+)
+def test_space_that_the_file_system_does_not_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, needed: int, says: str
+) -> None:
+    """Of a thin-provisioned disk, or of a quota: how much is missing is not known, and not said."""
+    monkeypatch.setattr("leyden.trainer.base.storage.free_bytes", lambda folder: 900_000_000)
+    said = described(OSError(number, os.strerror(number), str(tmp_path / "file")), tmp_path, needed)
+    assert said is not None
+    assert said.startswith(says.format(run=tmp_path))
+    assert "missing" not in said
+
+
 @needs_root
-@pytest.mark.slow
-def test_a_file_system_that_does_not_answer(freeze: Freeze, processes: Processes, tmp_path: Path) -> None:
+def test_a_disk_that_is_thinly_provisioned(tmp_path: Path, disk: Path) -> None:
+    """An image of 64 MB on a disk of 4 MB: its file system does not know that there is no space under it."""
+    image, folder = disk / "image", tmp_path / "thin"
+    folder.mkdir()
+    image.write_bytes(b"")
+    os.truncate(image, 64 << 20)
+    for command in (["mkfs.ext2", "-q", image], ["mount", "-o", "loop", image, folder]):
+        if subprocess.run(command, check=False, capture_output=True).returncode:
+            pytest.skip("no file system of a file can be mounted here")
+    try:
+        with pytest.raises(StorageError) as raised, system_errors(folder), atomic_file(folder / "file", "wb") as file:
+            file.write(bytes(8 << 20))
+        assert "the disk takes no more" in str(raised.value)
+        assert "MB are free by its file system" in str(raised.value)
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.parametrize(("name", "says"), [("step=1.ckpt", " for {file}"), (None, "")], ids=["open", "fork"])
+def test_memory_that_a_system_call_does_not_get_is_one_sentence(tmp_path: Path, name: str | None, says: str) -> None:
+    file = None if name is None else str(tmp_path / name)
+    with pytest.raises(SystemFailure) as raised, system_errors(tmp_path):
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), file)
+    assert f"has no memory left{says.format(file=file)}: Cannot allocate memory" in str(raised.value)
+
+
+class FailingFile(BytesIO):
+    """A file of which the second write fails, as the zip writer's."""
+
+    def __init__(self, error: Exception):
+        super().__init__()
+        self.error = error
+
+    def write(self, data: Buffer) -> int:
+        if self.tell():
+            raise self.error
+        return super().write(data)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)),
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"),
+    ],
+    ids=["system call", "Python", "PyTorch"],
+)
+def test_a_checkpoint_for_which_there_is_no_memory_fails_by_that_error(error: Exception) -> None:
+    """PyTorch's zip writer raises another one, which was told as an error of the disk."""
+    with pytest.raises(type(error)) as raised:
+        checkpoint_io._save({"model": torch.zeros(100_000)}, FailingFile(error))
+    assert raised.value is error
+
+
+@pytest.fixture
+def freezable(tmp_path: Path) -> Iterator[Path]:
+    """A file system that `fsfreeze` can stall."""
     image, folder = tmp_path / "image", tmp_path / "stalled"
     folder.mkdir()
     image.write_bytes(b"")
     os.truncate(image, 16 << 20)
-    for command in (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, folder], ["fsfreeze", "-u", folder]):
-        code = subprocess.run(command, check=False, capture_output=True).returncode
-        if code and command[0] != "fsfreeze":
+    for command in (["mkfs.ext4", "-q", image], ["mount", "-o", "loop", image, folder]):
+        if subprocess.run(command, check=False, capture_output=True).returncode:
             pytest.skip("no file system of a file can be mounted here")
-    try:
-        options = [*disturbed("freeze", 20), "trainer.hang_timeout=3"]
-        run_dir = moved_to(folder, freeze("run", *options))
-        process = processes.start(run_dir)
-        assert process.stdout is not None
-        lines: list[str] = []
-        for line in process.stdout:  # until the process says it, while its file system is frozen
-            lines.append(line)
-            if "does not answer" in line:
-                break
-        printed = "".join(lines)
-        assert f"the file system of {run_dir} does not answer" in printed
-        assert "no progress for 3 s (trainer.hang_timeout)" in printed
-        assert "Traceback" not in printed
-        subprocess.run(["fsfreeze", "--unfreeze", folder], check=True)
-        assert process.wait(timeout=20) == 1
-    finally:
-        subprocess.run(["fsfreeze", "--unfreeze", folder], check=False, capture_output=True)
-        subprocess.run(["umount", "--lazy", folder], check=True)
+    yield folder
+    unfreeze(folder)
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def unfreeze(folder: Path) -> None:
+    subprocess.run(["fsfreeze", "--unfreeze", folder], check=False, capture_output=True)
+
+
+def said_while_frozen(process: "subprocess.Popen[str]", folder: Path, text: str) -> list[str]:
+    """Lines of a process, up to the one with a text; all of them where it is not said while the disk is frozen."""
+    late = Timer(60.0, unfreeze, [folder])
+    late.start()
+    assert process.stdout is not None
+    lines: list[str] = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            break
+    late.cancel()
+    return lines
+
+
+@needs_root
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [[], DDP], ids=["one worker", "two workers"])
+def test_a_file_system_that_does_not_answer(
+    freeze: Freeze, processes: Processes, freezable: Path, workers: list[str]
+) -> None:
+    options = [*disturbed("freeze", 20), *workers, "trainer.hang_timeout=3"]
+    run_dir = moved_to(freezable, freeze("run", *options))
+    process = processes.start(run_dir)
+    lines = said_while_frozen(process, freezable, "no progress for 3 s (trainer.hang_timeout)")
+    unfreeze(freezable)
+    rest, _ = process.communicate(timeout=40)
+    assert process.returncode == 1, rest
+    printed = "".join(lines)
+    assert f"is in callbacks and logging, after step 21, and the file system of {run_dir} does not answer" in printed
+    assert "no progress for 3 s (trainer.hang_timeout)" in lines[-1]
+    assert "Traceback" not in printed + rest
+    assert summary(run_dir)["status"] == "failed"
+    assert (run_dir / "hang" / "rank-0.txt").exists()
+
+
+@needs_root
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [[], DDP], ids=["one worker", "two workers"])
+def test_a_file_system_that_does_not_answer_for_a_while(
+    freeze: Freeze, processes: Processes, tmp_path: Path, freezable: Path, workers: list[str]
+) -> None:
+    """It is said within 15 s, long before trainer.hang_timeout, and the run goes on."""
+    options = [*disturbed("freeze", 20), *workers, "trainer.max_epochs=30"]
+    run_dir = moved_to(freezable, freeze("run", *options))
+    process = processes.start(run_dir)
+    lines = said_while_frozen(process, freezable, "does not answer")
+    unfreeze(freezable)
+    rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
+    assert f"the file system of {run_dir} does not answer" in lines[-1], lines
+    assert f"rank 0 on {os.uname().nodename} is in callbacks and logging, after step 21" in lines[-1]
+    assert int(lines[-1].split("no progress for ")[1].split()[0]) < 15
+    assert rest.count("the run goes on") == 1
 
 
 def test_files_of_a_run_are_as_open_as_the_umask_says(freeze: Freeze) -> None:

@@ -17,9 +17,9 @@ from torch.utils.data import DataLoader
 from leyden.trainer.base.signals import IgnoreStopSignals
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.batch import Part
-from leyden.trainer.core.keyed_attention import KeyedAttention
-from leyden.trainer.core.keyed_dropout import KeyedAlphaDropout, KeyedDropPath, SampleKeys
-from leyden.trainer.core.keyed_modules import keyed
+from leyden.trainer.core.keyed.attention import KeyedAttention
+from leyden.trainer.core.keyed.dropout import KeyedAlphaDropout, KeyedDropPath, SampleKeys
+from leyden.trainer.core.keyed.modules import keyed
 from leyden.trainer.data.lightning_data import LoaderData, SeedByRank
 from leyden.trainer.engine.part_draws import PartDraws
 from leyden.trainer.entrypoints.start import start

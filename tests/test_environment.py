@@ -16,7 +16,10 @@ from leyden.trainer.hardware import comm_env
 from leyden.trainer.hardware.comm_env import apply, lines, missing_hardware, settings
 
 TWO = ["topology.devices_per_node=2", "strategy=ddp"]
-ALWAYS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3"}
+ALWAYS = {
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_FR_BUFFER_SIZE": "2000", "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+    "NCCL_LAUNCH_ORDER_IMPLICIT": "1",
+}  # fmt: skip
 INFINIBAND = [
     "topology.fabric.kind=infiniband", "topology.fabric.adapters=[mlx5_0,'mlx5_1:1']", "topology.fabric.gpudirect=PXB",
     "topology.fabric.timeout=22", "topology.fabric.retry_count=7", "topology.fabric.interface=ib0",
@@ -64,11 +67,22 @@ def test_what_the_user_has_set_wins_and_is_named() -> None:
     assert not any("HOME" in line for line in said)
 
 
+@pytest.mark.parametrize("name", ["TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"])
+def test_a_users_flight_recorder_keeps_its_size(
+    own_environment: dict[str, str], name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own_environment[name] = "7"
+    apply(topology_config(*TWO, "topology.device.kind=cuda").topology, None)
+    sizes = {key: value for key, value in own_environment.items() if key.endswith("_BUFFER_SIZE")}
+    assert sizes == {name: "7"}, "torch would take the new name's value before the old one's"
+    assert f"{name}=7  (set by you" in capsys.readouterr().out
+
+
 @pytest.fixture
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """This process's environment without variables of the two libraries, put back afterwards."""
     for name in os.environ:
-        if name.startswith(("NCCL_", "TORCH_NCCL_", "GLOO_")):
+        if name.startswith(("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "GLOO_")):
             monkeypatch.delenv(name)
     kept = dict(os.environ)
     monkeypatch.setattr(os, "environ", kept)
@@ -183,7 +197,7 @@ def test_workers_of_a_real_run_have_it_and_stay_on_their_sockets(
     (tmp_path / "probe.py").write_text(PROBE)
     prefix = with_two_sockets(tmp_path)
     command = [
-        *prefix, sys.executable, "-m", "leyden.trainer", *TWO, *TINY, "trainer.max_epochs=1", "logger=none",
+        *prefix, sys.executable, "-m", "leyden", *TWO, *TINY, "trainer.max_epochs=1", "logger=none",
         "trainer.enable_progress_bar=false", "topology.device.kind=cpu", "topology.fabric.interface=lo",
         "topology.device.sockets=[1,0]", "hydra.run.dir=run", "+callbacks.probe={_target_: probe.Probe}",
     ]  # fmt: skip
@@ -202,7 +216,7 @@ def test_workers_of_a_real_run_have_it_and_stay_on_their_sockets(
 
 
 def test_the_command_refuses_an_interface_before_the_start(tmp_path: Path, own_environment: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "leyden.trainer", *TWO, "topology.fabric.interface=nowhere0"]
+    command = [sys.executable, "-m", "leyden", *TWO, "topology.fabric.interface=nowhere0"]
     done = subprocess.run(command, cwd=tmp_path, env=own_environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     for part in ("topology.fabric.interface = nowhere0", "up are ", "override 'topology.fabric.interface=nowhere0'"):

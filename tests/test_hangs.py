@@ -2,16 +2,19 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
-from runs import TINY, Freeze, Processes, alive, children, summary, wait_until
+from runs import TINY, Freeze, Processes, alive, by_rank, summary, wait_until
 
 from leyden.trainer.base.heartbeat import (
     BACKWARD,
+    CALLBACKS,
     CHECKPOINT,
     DATA,
     EVALUATION,
@@ -22,11 +25,14 @@ from leyden.trainer.base.heartbeat import (
     HeartbeatReading,
 )
 from leyden.trainer.config.schema import load
-from leyden.trainer.launch.hangs.diagnosis import StallTimer, diagnose, warning
-from leyden.trainer.launch.hangs.suspicion import Suspicion
+from leyden.trainer.launch.hangs.diagnosis import StallTimer, diagnose, stacks_folder, warning
+from leyden.trainer.launch.hangs.storage_watch import StorageProbe, StorageWatch
+from leyden.trainer.launch.hangs.suspicion import Suspicion, cpu_seconds_of
+from leyden.trainer.launch.hangs.watchdog import Watchdog
 from leyden.trainer.launch.progress_report import ProgressReport
 from leyden.trainer.launch.roles import Role
 from leyden.trainer.runs import checkpoints
+from leyden.trainer.runs.summary import write_summary
 
 DATASET = ["dataset._target_=hang_examples.Stuck", f"python_path=[{Path(__file__).parent}]"]
 TWO = ["strategy=ddp", "topology.devices_per_node=2"]
@@ -55,16 +61,16 @@ def test_a_stopped_worker_is_named_and_nothing_is_left(freeze: Freeze, processes
     run_dir = freeze("run", *TINY, *TWO, *long)
     process = processes.start(run_dir)
     wait_until(lambda: len(checkpoints.saved(run_dir)) > 0)
-    workers = children(process.pid)
-    os.kill(workers[0], signal.SIGSTOP)
-    rank = int(psutil.Process(workers[0]).environ()["RANK"])
+    workers = by_rank(process.pid)
+    rank = min(workers)
+    os.kill(workers[rank], signal.SIGSTOP)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1, output
     assert f"rank {rank} on {HOST} was stopped by a signal, " in output
     assert f"last good checkpoint: {run_dir}" in output
     assert summary(run_dir)["failed_rank"] == rank
     assert "it did not answer" in (run_dir / "hang" / f"rank-{rank}.txt").read_text()
-    assert not [pid for pid in workers if alive(pid)]
+    assert not [pid for pid in workers.values() if alive(pid)]
 
 
 @pytest.mark.slow
@@ -114,7 +120,7 @@ def test_a_stopped_worker_is_said_within_15_s_and_the_run_goes_on(freeze: Freeze
     run_dir = freeze("run", *TINY, *TWO, "trainer.max_epochs=5000", "trainer.hang_timeout=600")
     process = processes.start(run_dir)
     wait_until((run_dir / "progress.json").exists)
-    stopped = next(pid for pid in children(process.pid) if psutil.Process(pid).environ()["RANK"] == "1")
+    stopped = by_rank(process.pid)[1]
     os.kill(stopped, signal.SIGSTOP)
     began = time.monotonic()
     assert process.stdout is not None
@@ -180,6 +186,35 @@ def test_suspicion_is_learned_from_each_phase(
     assert not process.suspicion.busy
 
 
+def test_one_that_waits_for_a_core_computes_and_one_that_sleeps_does_not() -> None:
+    """On a shared machine a worker may hardly get a core."""
+    core = min(os.sched_getaffinity(0))
+    begin = f"import os, time; os.sched_setaffinity(0, {{{core}}})"
+    last = "os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))"
+    wait, compute = "print(flush=True); time.sleep(60)", "print(flush=True)\nwhile True: pass"
+    programs = {"neighbour": [begin, compute], "computes": [begin, last, compute], "sleeps": [begin, last, wait]}
+    started = {
+        name: subprocess.Popen([sys.executable, "-c", "; ".join(lines)], stdout=subprocess.PIPE)
+        for name, lines in reversed(programs.items())
+    }
+    try:
+        for process in started.values():
+            assert process.stdout is not None
+            process.stdout.readline()
+        before = {name: cpu_seconds_of(process.pid) for name, process in started.items()}
+        spent, end = dict.fromkeys(started, 0.0), time.monotonic() + 60
+        # the kernel adds a wait for a core when it ends, which can take seconds for the last in the queue
+        while spent["computes"] <= 1.0 and time.monotonic() < end:
+            time.sleep(0.5)
+            spent = {name: cpu_seconds_of(process.pid) - before[name] for name, process in started.items()}
+    finally:
+        for process in started.values():
+            process.kill()
+            process.communicate()
+    assert spent["computes"] > 1.0
+    assert spent["sleeps"] < 0.3
+
+
 def test_a_process_that_computes_is_busy(monkeypatch: pytest.MonkeyPatch, freeze: Freeze) -> None:
     """A compilation pauses all workers: nothing is said before it has taken five minutes."""
     process = FakeProcess(cores=1.0)
@@ -229,3 +264,54 @@ def test_time_in_which_the_agent_itself_was_stopped_does_not_count() -> None:
     assert timer.update(HeartbeatReading(1, 0, DATA), 3600.0) == 3
     assert timer.update(HeartbeatReading(2, 0, BACKWARD), 1.0) == 0
     assert timer.update(HeartbeatReading(2, 0, PREPARATION), 100.0) == 0, "preparation has no limit"
+
+
+@pytest.mark.parametrize("verb", ["eval", "resume"])
+def test_only_a_training_that_hangs_is_recorded_in_its_folder(freeze: Freeze, verb: str) -> None:
+    run_dir = freeze("run", *TINY)
+    write_summary(run_dir, {"status": "done"})
+    folder = stacks_folder(run_dir, verb)
+    Watchdog(load(run_dir), run_dir, verb, 3.0)._record(report(0, 7, EVALUATION), "no progress", folder, "its stacks")
+    assert summary(run_dir)["status"] == ("done" if verb == "eval" else "failed")
+    assert (folder == run_dir / "hang") is (verb != "eval")
+    assert (run_dir / "hang").exists() is (verb != "eval")
+    assert "its stacks" in (folder / "rank-0.txt").read_text()
+
+
+def waiting_for_disk(stalled_s: float, phase: int = CALLBACKS, status: str = "sleeping") -> ProgressReport:
+    return replace(report(0, 7, phase, stalled_s=stalled_s), status=status)
+
+
+@pytest.mark.parametrize(
+    ("told", "silent_s", "said"),
+    [
+        (waiting_for_disk(6), 6, True),
+        (waiting_for_disk(6, CHECKPOINT), 6, True),
+        (waiting_for_disk(6, DATA, psutil.STATUS_DISK_SLEEP), 6, True),
+        (waiting_for_disk(6, BACKWARD), 6, False),
+        (waiting_for_disk(4), 6, False),
+        (waiting_for_disk(6), 0.1, False),
+    ],
+    ids=["logging", "saving", "disk sleep", "computing", "not for long", "it answers"],
+)
+def test_a_file_system_is_asked_where_a_process_waits_for_it(
+    freeze: Freeze, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    told: ProgressReport, silent_s: float, said: bool,
+) -> None:  # fmt: skip
+    run_dir = freeze("run", *TINY)
+    watch = StorageWatch(load(run_dir), run_dir, writes=True)
+    monkeypatch.setattr(StorageProbe, "silent_s", lambda self: silent_s)
+    for _ in range(2):
+        watch.update([told])
+    assert capsys.readouterr().err.count(f"and the file system of {run_dir} does not answer") == said
+
+
+def test_a_question_to_a_file_system_changes_nothing(freeze: Freeze) -> None:
+    run_dir = freeze("run", *TINY)
+    before = run_dir.stat().st_mtime_ns, sorted(run_dir.iterdir())
+    probe = StorageProbe(run_dir, writes=True)
+    probe._ask()
+    assert (run_dir.stat().st_mtime_ns, sorted(run_dir.iterdir())) == before
+    probe.silent_s()
+    time.sleep(0.2)
+    assert probe.silent_s() < 0.2, "answered, and asked again"

@@ -38,7 +38,10 @@ FOREIGN = [
     (["stop", "RUN", "--eval"], "--eval is a flag of leyden node"),
     (["schema", "--write", "x.yaml"], "--write is a flag of leyden doctor"),
     (["--rendezvous", "a:1", "resume", "RUN"], "--rendezvous is a flag of leyden node"),
-    (["eval", "-cd", "mine", "RUN"], "--config-dir is a flag of leyden train, resume, doctor, help"),
+    (
+        ["eval", "-cd", "mine", "RUN"],
+        "--config-dir is a flag of leyden train, resume, doctor, plan, bench, inspect, prepare, manifest, find, help",
+    ),
 ]
 
 
@@ -84,6 +87,9 @@ TOPICS = {
     "trainer.max_epochs=3": ("default: 25",),
     "optimizer.lr": ("optimizer=adamw: 0.001", "optimizer=sgd: 0.02", "learning rate"),
     "callbacks.checkpoint": ("callbacks.checkpoint.save_top_k=1", "number of the best to keep"),
+    "predict": ("top=5", "classes of each photograph"),
+    "prepare": ("out=???", "folder of the shards", "size=256", "images in a shard"),
+    "dataset=shards": ("dataset.json_label=label", "dataset.limits.members"),
     "topology": ("print this machine", "topology=dgx_h100", "topology.fabric.kind=null"),
     "topology=cots16": ("topology.nodes=16", "[press] 11 billion parameters on 16 machines", "machines"),
     "topology.links": ("topology.links.in_node.kind=null", "topology.links.across_sockets.gb_s=null"),

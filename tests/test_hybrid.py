@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 import yaml
 from pool import Failed, Pool
-from runs import POINTS, TINY, Freeze, cut_back, distance, metrics, summary, weights
+from runs import OWN_TASK, POINTS, TINY, Freeze, cut_back, distance, metrics, summary, weights
 from torch import Tensor, nn
 
 from leyden.trainer.base.errors import ConfigError
@@ -18,7 +18,8 @@ from leyden.trainer.base.signals import StopRequest
 from leyden.trainer.config.checks import check_classes
 from leyden.trainer.config.schema import load
 from leyden.trainer.config.targets import build
-from leyden.trainer.core.traffic import Ledger, Placement
+from leyden.trainer.core.traffic import Ledger
+from leyden.trainer.core.transfers import Placement
 from leyden.trainer.engine.build import assemble
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.strategies.hybrid.p2p import P2PChannel
@@ -135,7 +136,7 @@ def test_two_heads(freeze: Freeze, pools: Pools) -> None:
 def test_somebody_s_data_module(freeze: Freeze, pools: Pools, scheme: str) -> None:
     """Its validation samples leave one worker a batch more than the other."""
     made = ["+model.classes=3", "+model.image_shape=[4,1,1]", "+task.classes=3", "model=mlp", "model.hidden=[7]", *SGD]
-    points = [option for option in POINTS if option != "~model" and not option.startswith("~task")]
+    points = [option for option in POINTS if option not in ("~model", *OWN_TASK)]
     options = [*points, *made, "trainer.precision=64-true"]
     one = freeze("one", *options, "strategy=ddp", "topology.devices_per_node=2",
                  f"trainer.accumulate_grad_batches={2 if scheme == 'c' else 1}")  # fmt: skip

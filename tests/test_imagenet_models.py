@@ -110,7 +110,7 @@ def test_most_parameters_are_fully_connected(name: str, convolutions: int, head:
 
 def test_networks_with_a_big_head_say_so() -> None:
     heads = {"alexnet", "alexnet_owt", "zfnet", "vgg16", "deep_image", "vgg_small", "easgd_cifar7", "easgd_imagenet11"}
-    assert heads | {"lenet5", "mlp"} == set(SPLITTABLE)
+    assert heads | {"lenet5", "mlp", "conv_local"} == set(SPLITTABLE)
 
 
 @pytest.mark.parametrize("name", SPLITTABLE)

@@ -2,7 +2,9 @@
 
 import ast
 import re
+from collections import Counter, defaultdict
 from pathlib import Path
+from statistics import quantiles
 
 ROOT = Path(__file__).parents[1]
 ISLANDS = ("conf", "trainer", "datasets", "models")
@@ -49,10 +51,11 @@ def test_the_trainer_names_no_model_and_no_dataset() -> None:
         assert not named & names, path
 
 
-def test_the_package_itself_starts_the_command_and_nothing_else() -> None:
+def test_the_package_itself_starts_the_command_and_offers_the_interface() -> None:
     own = {path.name: imported(path) for path in (ROOT / "package").rglob("*.py")}
     assert set(own) == {"__init__.py", "__main__.py"}
-    assert {name.split(".")[0] for name in own["__init__.py"]} <= {"os", "importlib"}
+    others = {name for name in own["__init__.py"] if not name.startswith("leyden.trainer.api.")}
+    assert {name.split(".")[0] for name in others} <= {"os", "importlib", "typing"}
     assert own["__main__.py"] == {"leyden.trainer.cli.main", "leyden.trainer.cli.main.entry_point"}
 
 
@@ -60,3 +63,21 @@ def test_datasets_is_no_package() -> None:
     assert not (ROOT / "datasets" / "__init__.py").exists()
     for island in ("conf", "trainer", "models", "package"):
         assert ast.get_docstring(ast.parse((ROOT / island / "__init__.py").read_text()))
+
+
+def test_a_stranger_finds_the_way() -> None:
+    """Sizes that a reader can take in: entries of a folder, lines of a file; and a class is found by its name."""
+    folders = Counter(path.parent for path in FILES)
+    assert not {str(folder): count for folder, count in folders.items() if count > 25}
+    assert not {str(path): lines for path in FILES if (lines := path.read_text().count("\n")) > 400}
+    assert len([entry for entry in (ROOT / "trainer").iterdir() if entry.name != "__pycache__"]) <= 18
+    named: dict[str, list[str]] = defaultdict(list)
+    lengths: list[int] = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                named[node.name].append(str(path))
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lengths.append((node.end_lineno or 0) - node.lineno + 1)
+    assert not {name: paths for name, paths in named.items() if len(paths) > 1}
+    assert quantiles(lengths, n=10)[-1] < 20

@@ -86,7 +86,8 @@ class Case:
 
 CASES = [
     Case("task", ["task._target_=mine.Mine", "model=null"], ["task.label_smoothing"]),
-    Case("task that takes the key", ["task._target_=mine.Smooth", "model=null"], [], {"task.label_smoothing": 0.0}),
+    Case("task that takes the key", ["task._target_=mine.Smooth", "model=null"], ["task.loss"],
+         {"task.label_smoothing": 0.0}),
     Case("task that takes any", ["task._target_=mine.TakesAll", "model=null"], [], {"task.label_smoothing": 0.0}),
     Case("task, with a key of its own", ["task._target_=mine.Mine", "task.width=7", "model=null"],
          ["task.label_smoothing"], {"task.width": 7}),
@@ -107,6 +108,8 @@ CASES = [
     Case("a YAML of the user's over ours", ["--config-dir", "conf", "optimizer=mine"],
          ["optimizer.momentum", "optimizer.nesterov"], {"optimizer.lr": 0.5},
          {"conf/optimizer/mine.yaml": "defaults: [sgd]\n_target_: torch.optim.Adam\nlr: 0.5\n"}),
+    Case("another strategy than an experiment's",
+         ["experiment=deep_image_hybrid16", "dataset.root=.", "strategy=butterfly"], ["strategy.scheme"]),
     Case("an experiment of the user's", ["--config-dir", "conf", "experiment=mine"], ["task.label_smoothing"], {},
          {"conf/experiment/mine.yaml": "# @package _global_\ntask: {_target_: mine.Mine}\n"
                                        "defaults: [{override /model: null}]\n"}),
@@ -178,7 +181,7 @@ SMALL = ["model=null", "dataset.image_size=8", "trainer.max_epochs=1", "trainer.
 def test_what_is_dropped_is_said_once_and_is_not_frozen(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["task._target_=mine.Mine", "optimizer._target_=torch.optim.Adam", "hydra.run.dir=run", *SMALL]) == 0
     out = capsys.readouterr().out
-    line = "task: Mine does not take label_smoothing, set by Leyden's own YAML: left out"
+    line = "task: Mine does not take loss, label_smoothing, class_weights, focal_gamma, metrics, set by"
     assert out.count(line) == 1
     assert out.count("left out") == 2
     values = yaml.safe_load((here / "run/config.yaml").read_text())
@@ -191,7 +194,7 @@ def test_what_is_dropped_is_said_once_and_is_not_frozen(here: Path, capsys: pyte
 def test_trials_of_a_sweep_drop_their_own_keys(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     targets = "task._target_=mine.Mine,mine.Smooth"
     assert main(["-m", targets, "hydra.sweep.dir=sweep", *SMALL, "trainer.fast_dev_run=true"]) == 0
-    assert capsys.readouterr().out.count("left out") == 1
+    assert capsys.readouterr().out.count("left out") == 2
     kept = [yaml.safe_load((here / f"sweep/{n}/config.yaml").read_text())["task"] for n in range(2)]
     assert [("label_smoothing" in task, task["_target_"]) for task in kept] == [
         (False, "mine.Mine"),

@@ -204,7 +204,7 @@ INSTEAD = {
     "ModelCheckpoint": "try: callbacks.checkpoint.save_top_k=3, without callbacks.mine",
     "OnExceptionCheckpoint": "callbacks.checkpoint",
     "EarlyStopping": "try: callbacks=[default,early_stopping]",
-    "StochasticWeightAveraging": "callbacks.ema",
+    "StochasticWeightAveraging": "callbacks.swa",
     "EMAWeightAveraging": "callbacks.ema",
     "WeightAveraging": "callbacks.ema",
     "RichProgressBar": "callbacks.progress",

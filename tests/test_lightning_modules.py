@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from lightning.pytorch import LightningModule, Trainer
 from pool import Failed, Pool
-from runs import POINTS, Freeze, Processes, cut_back, distance, metrics, rows, summary, task, weights
+from runs import OWN_TASK, POINTS, Freeze, Processes, cut_back, distance, metrics, rows, summary, task, weights
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.core.checkpoints import checkpoint_io
@@ -359,7 +359,7 @@ def test_metric_objects_are_exact_and_start_afresh_every_epoch(freeze: Freeze) -
 def test_metric_objects_are_exact_over_uneven_shares(freeze: Freeze, pools: Callable[[int], Pool]) -> None:
     # 1150 training samples: the last batch has one, for two workers; 287 and 360 are uneven too.
     options = ["model=mlp", "model.hidden=[8]", "dataset.image_size=8", "augment=none", *MEASURED,
-               "~task.label_smoothing", "batch_size=383", "trainer.precision=64-true", "trainer.log_every_n_steps=1",
+               *OWN_TASK, "batch_size=383", "trainer.precision=64-true", "trainer.log_every_n_steps=1",
                POINTS[-1]]  # fmt: skip
     one = freeze("one", *options)
     two = freeze("two", *options, "strategy=ddp", "topology.devices_per_node=2")

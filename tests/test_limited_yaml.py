@@ -98,7 +98,7 @@ def test_the_command_stays_small(tmp_path: Path) -> None:
     def used(text: str) -> tuple[float, int]:
         """CPU seconds and kilobytes of `leyden model=given`."""
         (tmp_path / "model" / "given.yaml").write_text(text)
-        command = [sys.executable, "-m", "leyden.trainer", "--config-dir", str(tmp_path), "model=given", "seed=x"]
+        command = [sys.executable, "-m", "leyden", "--config-dir", str(tmp_path), "model=given", "seed=x"]
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)

@@ -26,7 +26,7 @@ from leyden.datasets.image_folder import ImageFolder
 from leyden.datasets.jpeg_scans import count_scans
 from leyden.datasets.limits import Limits
 from leyden.trainer.core.checkpoints import checkpoint_io
-from leyden.trainer.engine.init_weights import load_weights
+from leyden.trainer.engine.init_weights import weights_of
 
 USED = """
 import os, resource, sys
@@ -347,7 +347,7 @@ def test_weights_whose_header_is_longer_than_the_file(tmp_path: Path, declared: 
     path = tmp_path / "w.safetensors"
     path.write_bytes(declared + b"{}")
     with pytest.raises(ValueError, match=r"init_from=.*w\.safetensors cannot be read"):
-        load_weights(torch.nn.Linear(2, 2), str(path), {})
+        weights_of("init_from", str(path))
 
 
 def test_weights_whose_offsets_are_outside_the_file(tmp_path: Path) -> None:
@@ -355,7 +355,7 @@ def test_weights_whose_offsets_are_outside_the_file(tmp_path: Path) -> None:
     path = tmp_path / "w.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(16))
     with pytest.raises(ValueError, match=r"w\.safetensors cannot be read"):
-        load_weights(torch.nn.Linear(2, 2), str(path), {})
+        weights_of("init_from", str(path))
     os.mkfifo(tmp_path / "pipe.safetensors")
     with pytest.raises(ValueError, match=r"pipe\.safetensors is not a file"):
-        load_weights(torch.nn.Linear(2, 2), str(tmp_path / "pipe.safetensors"), {})
+        weights_of("init_from", str(tmp_path / "pipe.safetensors"))

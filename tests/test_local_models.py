@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from leyden.datasets.digits import Digits
 from leyden.models import local_kernels
+from leyden.models.conv_local import ConvLocal
 from leyden.models.cots_autoencoder import COTSAutoencoder, Stage
 from leyden.models.local_filters import (
     L2Pool,
@@ -333,3 +334,21 @@ def test_stages_follow_each_other(settings: dict[str, int], stages: list[int]) -
         task._trainer = trainer
         seen.append(task.current_stage())
     assert seen == stages
+
+
+def test_convolutions_untied_filters_and_a_head() -> None:
+    model = ConvLocal(10, (1, 32, 32))
+    sizes = {name: sum(p.numel() for p in part.parameters()) for name, part in model.named_children()}
+    assert sizes == {"features": 13_248, "local": 331_776, "classifier": 1_190_922}
+    assert model(torch.randn(2, 1, 32, 32)).shape == (2, 10)
+    same, other = ConvLocal(10, (1, 32, 32)), ConvLocal(10, (1, 32, 32), seed=1)
+    for one, two, three in zip(*(m.state_dict().items() for m in (model, same, other)), strict=True):
+        assert torch.equal(one[1], two[1])
+        assert "weight" not in one[0] or not torch.equal(one[1], three[1])
+    assert ConvLocal(7, (3, 20, 14), filters=[4], maps=2, hidden=[])(torch.randn(1, 3, 20, 14)).shape == (1, 7)
+    with pytest.raises(ValueError, match="at least 12 x 12 pixels, these have 12 x 11"):
+        ConvLocal(10, (1, 12, 11))
+    with pytest.raises(ValueError, match="maps=0: every layer needs"):
+        ConvLocal(10, (1, 32, 32), maps=0)
+    with pytest.raises(ValueError, match="filters: a window of 9"):
+        ConvLocal(10, (1, 32, 32), rf=9)

@@ -1,13 +1,16 @@
 """Models: sizes, shapes, and that what is published about them holds."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.nn.functional import cross_entropy, pad
 
 from leyden.datasets.digits import Digits
+from leyden.models.airbench import Airbench
 from leyden.models.lenet5 import LeNet5
 from leyden.models.mlp import MLP
 from leyden.models.resnet_cifar import ResNetCIFAR
@@ -131,3 +134,37 @@ def test_initialization_follows_the_seed() -> None:
         torch.manual_seed(3)
         two = build(10, (1, 32, 32))
         assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+
+
+def test_airbench_has_the_size_of_the_paper_and_begins_as_the_identity() -> None:
+    network = Airbench(10, (3, 32, 32))
+    assert parameters(network) == 1_972_792
+    block: Any = network.blocks[0]
+    maps = torch.randn(2, 24, 8, 8)
+    assert torch.equal(block.conv1(maps)[:, :24], maps)
+    frozen = {name.split(".")[-2] for name, p in network.named_parameters() if not p.requires_grad}
+    assert frozen == {"whitening", "norm1", "norm2"}
+
+
+def test_airbench_whitens_patches() -> None:
+    """Of the images themselves: responses of unit variance, uncorrelated, the largest component first."""
+    images = torch.randn(64, 3, 12, 12, generator=torch.Generator().manual_seed(0)).cumsum(dim=-1)
+    network = Airbench(10, (3, 12, 12))
+    filters = network.weights_from_images(images)["whitening.weight"]
+    assert torch.equal(filters[12:], -filters[:12])
+    responses = F.conv2d(images, filters[:12]).transpose(0, 1).flatten(1)
+    covariance = responses @ responses.T / responses.shape[1]
+    torch.testing.assert_close(covariance, torch.eye(12), rtol=0, atol=5e-3)
+    assert (filters[:12].flatten(1).norm(dim=1).diff() > 0).all(), "a smaller variance needs a larger filter"
+    flat = filters[:12].flatten(1)
+    assert (flat.gather(1, flat.abs().argmax(dim=1, keepdim=True)) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [({"widths": (64, 256)}, "three numbers"), ({"widths": (64, 32, 256)}, "no smaller than"),
+     ({"widths": (16, 256, 256)}, "24 after the whitening")],
+)  # fmt: skip
+def test_airbench_refuses_widths(arguments: dict[str, tuple[int, ...]], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        Airbench(10, (3, 32, 32), **arguments)

@@ -190,7 +190,9 @@ def test_a_rendezvous_that_times_out(freeze: Freeze, agents: list[Agent]) -> Non
 
 
 @pytest.mark.parametrize(
-    ("number", "says"), [(errno.ENOSPC, "the disk is full at"), (errno.EMFILE, "too many open files: ")]
+    # this disk has space by its file system's count
+    ("number", "says"),
+    [(errno.ENOSPC, "the disk takes no more at"), (errno.EMFILE, "too many open files: ")],
 )
 def test_an_agent_that_cannot_write_is_one_sentence(
     freeze: Freeze, capsys: pytest.CaptureFixture[str], number: int, says: str

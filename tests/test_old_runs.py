@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from pool import Pool
 from runs import rows, states, summary
-from slurm_cluster import SlurmCluster, available
+from slurm_cluster import NEEDS_SLURM, SlurmCluster
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.config.reopen import open_run
@@ -188,7 +188,7 @@ def test_a_queued_script_without_slurm(unpack: Unpack) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not available(), reason="needs root, slurmctld, slurmd and munged")
+@NEEDS_SLURM
 def test_a_queued_script_in_slurm(unpack: Unpack, slurm: SlurmCluster) -> None:
     run = unpack("slurm")
     job = slurm.run("sbatch", "--parsable", str(run / "slurm" / "job.sh")).strip()

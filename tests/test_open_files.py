@@ -9,8 +9,9 @@ import pytest
 from runs import TINY, Freeze, summary
 from torch import Tensor
 
-from leyden.trainer.base.open_files import TooManyOpenFiles, open_file_errors
-from leyden.trainer.data.splits import Reader
+from leyden.trainer.base.open_files import TooManyOpenFiles
+from leyden.trainer.base.system_errors import system_errors
+from leyden.trainer.data.splits import Reader, plain_sample
 from leyden.trainer.entrypoints.start import start
 
 
@@ -19,19 +20,19 @@ from leyden.trainer.entrypoints.start import start
     [OSError(errno.EMFILE, os.strerror(errno.EMFILE), "/some/file"), RuntimeError("socket: Too many open files")],
     ids=["open", "gloo"],
 )
-def test_a_lack_of_descriptors_is_explained(error: Exception) -> None:
-    with pytest.raises(TooManyOpenFiles, match=r"a process may have \d+ \(ulimit -n\)"), open_file_errors():
+def test_a_lack_of_descriptors_is_explained(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(TooManyOpenFiles, match=r"a process may have \d+ \(ulimit -n\)"), system_errors(tmp_path):
         raise error
 
 
-def test_a_lack_on_the_host_is_told_apart() -> None:
-    with pytest.raises(TooManyOpenFiles, match="on this host"), open_file_errors():
+def test_a_lack_on_the_host_is_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(TooManyOpenFiles, match="on this host"), system_errors(tmp_path):
         raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), RuntimeError("another"), ValueError("x")])
-def test_other_errors_pass(error: Exception) -> None:
-    with pytest.raises(type(error)) as raised, open_file_errors():
+def test_other_errors_pass(error: Exception, tmp_path: Path) -> None:
+    with pytest.raises(type(error)) as raised, system_errors(tmp_path):
         raise error
     assert raised.value is error
 
@@ -48,7 +49,7 @@ class Unopened:
 
 def test_a_sample_that_cannot_be_opened_now_is_not_skipped_as_unreadable() -> None:
     with pytest.raises(OSError, match=r"0\.png"):
-        Reader(Unopened(), None, replace_bad=False).__getitems__([(0, 0)])  # pyright: ignore[reportArgumentType]
+        Reader(Unopened(), plain_sample, replace_bad=False).__getitems__([(0, 0)])  # pyright: ignore[reportArgumentType]
 
 
 class Starve:

@@ -15,22 +15,13 @@ from leyden.models.lenet5 import LeNet5
 from leyden.trainer.base.rng import generator, mix, seed_everything
 from leyden.trainer.components.lr_schedules import WarmupCosine
 from leyden.trainer.config.locate import locate
-from leyden.trainer.config.schema import Model
+from leyden.trainer.config.schema import Model, Optimizer
 from leyden.trainer.config.targets import build, takes
 from leyden.trainer.core.checkpoints import checkpoint_io
-from leyden.trainer.engine.parameter_groups import parameter_groups, undecayed
+from leyden.trainer.core.network.parameter_groups import group_options, parameter_groups, undecayed
 from leyden.trainer.entrypoints.start import start
 
 CONF = Path(__file__).parents[1] / "conf" / "model"
-
-
-def test_biases_and_norms_can_be_left_out_of_the_decay() -> None:
-    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
-    decayed, free = parameter_groups(net, {"lr": 0.1, "weight_decay": 0.5}, decay_all=False)
-    assert [p.ndim for p in decayed["params"]] == [2]
-    assert [p.ndim for p in free["params"]] == [1, 1, 1]
-    assert (decayed["weight_decay"], free["weight_decay"]) == (0.5, 0.0)
-    assert len(parameter_groups(net, {"weight_decay": 0.5}, decay_all=True)) == 4
 
 
 class Tokens(torch.nn.Module):
@@ -52,9 +43,13 @@ def test_what_a_model_names_is_left_out_of_the_decay() -> None:
     task = torch.nn.ModuleDict({"model": Tokens()})
     left = {"model.table", "model.token", "model.local.bias", "model.head.bias"}
     assert undecayed(task) & {name for name, _ in task.named_parameters()} == left
-    decayed, free = parameter_groups(task, {"weight_decay": 0.5}, decay_all=False)
+    sgd = Optimizer(_target_="torch.optim.SGD", decay_bias_and_norm=False, lr=0.1, weight_decay=0.5)  # pyright: ignore[reportCallIssue]
+    decayed, free = parameter_groups(task, group_options(task, sgd, 64, torch.optim.SGD))
     assert [tuple(p.shape) for p in decayed["params"]] == [(1, 4)], "a binary classifier's weight is a weight"
     assert len(free["params"]) == 4
+    assert ("weight_decay" in decayed, free["weight_decay"]) == (False, 0.0)
+    everything = sgd.model_copy(update={"decay_bias_and_norm": True})
+    assert len(parameter_groups(task, group_options(task, everything, 64, torch.optim.SGD))) == 5
 
 
 @pytest.mark.parametrize("file", sorted(CONF.glob("*.yaml")), ids=lambda file: file.stem)

@@ -17,10 +17,12 @@ import yaml
 from PIL import Image
 from runs import TINY, Freeze, alive, children, rows, summary, wait_until, weights
 
+from leyden.datasets.digits import Digits
+from leyden.datasets.shards.prepare import Preparation
 from leyden.trainer.cli.main import main
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.checkpoints import checkpoint_io
-from leyden.trainer.data.sample_order import SampleOrder
+from leyden.trainer.data.order.sample_order import SampleOrder
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.hopping.progress import HoppingProgress
 from leyden.trainer.hopping.trials import HoppingTrial, restore_position
@@ -130,6 +132,24 @@ def test_what_is_read_and_what_is_moved(here: Path, freeze: Freeze) -> None:
 
 
 @pytest.mark.slow
+def test_no_worker_opens_a_file_of_anothers_partition(here: Path, freeze: Freeze) -> None:
+    """Contiguous partitions are whole shards, of different sizes; and nothing is read ahead beyond one."""
+    Preparation(here / "set", {"train": Digits("train", 8)}, format="raw", shard_size=500).run(lambda *_: None)
+    words = swept(
+        "dataset._target_=pipeline_examples.OpensLogged", f"+dataset.root={here / 'set'}",
+        f"+dataset.log={here / 'opened.txt'}", "dataset.val_fraction=0", "dataset.partitioning=contiguous",
+        "dataset.shuffling=blocks", "dataset.shuffle_block=30", "dataset.shuffle_buffer=4", "model=mlp",
+        "model.hidden=[8],[16]",
+    )  # fmt: skip
+    assert main(words) == 0
+    opened = {tuple(line.split()) for line in (here / "opened.txt").read_text().splitlines()}
+    assert opened == {("0", "train-000000.raw"), ("1", "train-000001.raw"), ("1", "train-000002.raw")}
+    for trial in trials(here / "mine"):
+        assert summary(trial)["status"] == "done"
+        assert_as_alone(trial, freeze)
+
+
+@pytest.mark.slow
 def test_trials_that_accumulate_gradients_are_as_if_trained_alone(here: Path, freeze: Freeze) -> None:
     """Each in as many parts of its batch as it says; the pipeline's own run has neither batch nor parts."""
     parts = ["model=mlp", "model.hidden=[16]", "trainer.accumulate_grad_batches=3,1"]
@@ -153,7 +173,7 @@ def sub_epochs_completed(here: Path) -> int:
 
 def started(here: Path, *words: str) -> subprocess.Popen[str]:
     """A sweep in a process of its own, after some sub-epochs."""
-    command = [sys.executable, "-m", "leyden.trainer", *words]
+    command = [sys.executable, "-m", "leyden", *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0)
     before = sub_epochs_completed(here)
     wait_until(lambda: process.poll() is not None or sub_epochs_completed(here) > before + 8, seconds=120)

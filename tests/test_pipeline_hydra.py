@@ -143,7 +143,7 @@ def test_one_job_where_the_command_line_says(here: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("words", "output"),
     [
-        ("seed=1,2", "optimizer must be chosen; it can be adagrad, adamw, sgd"),
+        ("seed=1,2", "optimizer must be chosen; it can be adagrad, adam, adamw, "),
         ("optimizer=sgd,adamw optimizer.momentum=0.9", "optimizer.momentum = 0.9"),
         ("optimizer=sgd seed=1,2 hydra.verbose=true,false", "hydra.verbose = true,false is Hydra's own key"),
         ("optimizer=sgd boo=bar", "boo = bar there is no such key"),

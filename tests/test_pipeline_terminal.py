@@ -24,7 +24,7 @@ def test_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "+callbacks.prints._target_=pipeline_examples.Prints", f"seed=range({TRIALS})",
     ]  # fmt: skip
     looks: set[tuple[str, ...]] = set()
-    with Terminal([sys.executable, "-m", "leyden.trainer", "-m", *words], columns=80, rows=9) as terminal:
+    with Terminal([sys.executable, "-m", "leyden", "-m", *words], columns=80, rows=9) as terminal:
         while terminal.read(0.5):
             looks.add(tuple(terminal.screen.lines))
         assert terminal.process.wait(30) == 0, terminal.screen.text

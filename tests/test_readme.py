@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import figures
+import public_weights
 import pytest
 from markdown_pages import BLOCKS, PAGES, ROOT, Block, Command
 from PIL import Image
 from pool import Pool
 from runs import Freeze
+from safetensors.torch import save_file
 
 from leyden.trainer.config.compose import Composer
 
@@ -31,14 +34,38 @@ RECIPES = "docs/contributing.md"
 """Its sections run from top to bottom, each in a folder of its own."""
 STRATEGIES = "docs/strategies.md"
 """What needs nothing but workers trains in warm ones: starting them is tested elsewhere."""
+STARTED_BY_OTHERS = "docs/external.md"
 ONCE = {str(command): command for block in BLOCKS if block.page != RECIPES for command in block.commands}
 """A command that several pages show is run once."""
 LEYDEN = [command for command in ONCE.values() if command.program == "leyden"]
-OTHERS = {str(c): c for block in BLOCKS for c in block.commands if c.program != "leyden"}.values()
+USING = "docs/using-runs.md"
+"""Its sections, but the first two, run from top to bottom with the files that they show."""
+OTHERS = {str(c): c for block in BLOCKS for c in block.commands if c.program != "leyden" and c.page != USING}.values()
 
 
 def verb(command: Command) -> str:
-    verbs = {"eval", "resume", "schema", "status", "stop", "node", "topology", "doctor", "help", "view"}
+    verbs = {
+        "eval",
+        "resume",
+        "schema",
+        "status",
+        "stop",
+        "node",
+        "topology",
+        "doctor",
+        "bench",
+        "manifest",
+        "inspect",
+        "predict",
+        "compare",
+        "export",
+        "find",
+        "plan",
+        "completion",
+        "prepare",
+        "help",
+        "view",
+    }
     return next((word for word in command.arguments if word in verbs), "train")
 
 
@@ -52,6 +79,10 @@ def overrides(command: Command) -> list[str]:
 
 def for_other_machines(command: Command) -> bool:
     return bool({"topology=slurm", "topology=mine"} & set(command.arguments))
+
+
+def of_a_system(command: Command) -> bool:
+    return command.page.startswith("docs/systems/")
 
 
 def by_optuna(command: Command) -> bool:
@@ -71,10 +102,14 @@ def of_several_hosts(block: Block) -> bool:
 
 HOSTS = [block for block in BLOCKS if of_several_hosts(block)]
 IN_HOSTS = {str(command) for block in HOSTS for command in block.commands}
-VALIDATED = [c for c in LEYDEN if for_other_machines(c) or by_optuna(c) or verb(c) == "doctor"]
-"""Slurm's jobs, described machines, the doctor and Optuna's sweeps run in tests of their own."""
+VALIDATED = [c for c in LEYDEN if for_other_machines(c) or by_optuna(c) or of_a_system(c) or verb(c) == "doctor"]
+"""Slurm's jobs, described machines, the doctor, Optuna's sweeps and the systems' recipes run in tests of their own."""
 IN_POOLS = [c for c in LEYDEN if needs_workers_alone(c)]
-STARTED = [c for c in LEYDEN if c not in (*VALIDATED, *IN_POOLS) and str(c) not in IN_HOSTS]
+SCRIPTS = sorted({block.section for block in BLOCKS if block.page == USING and block.file})
+STARTED = [
+    c for c in LEYDEN
+    if c not in (*VALIDATED, *IN_POOLS) and str(c) not in IN_HOSTS and not (c.page == USING and c.section in SCRIPTS)
+]  # fmt: skip
 
 
 def started(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
@@ -96,23 +131,38 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the files that the pages show, and MYCONF/topology/mine.yaml."""
     folder = tmp_path_factory.mktemp("readme")
     write_files(folder, [block for block in BLOCKS if block.page != RECIPES])
-    (folder / "MYCONF" / "topology").mkdir()
+    (folder / "MYCONF" / "topology").mkdir(exist_ok=True)
     (folder / "MYCONF" / "topology" / "mine.yaml").write_text(started(["topology"], folder).stdout)
     return folder
 
 
 @pytest.fixture(scope="module")
 def place(shown: Path) -> Path:
-    """What else the commands speak of: RUN, SWEEP, and PHOTOS."""
+    """What else the commands speak of: RUN, SWEEP, PHOTOS, PHOTOS_RUN, TAGGED, SHARDS, WEIGHTS.safetensors."""
+    weights = {name: value.contiguous() for name, value in public_weights.resnet(18).items()}
+    save_file(weights, shown / "WEIGHTS.safetensors")
     for split, count in (("train", 4), ("val", 2), ("test", 2)):
         for shade, name in enumerate(("cat", "dog")):
             (shown / "PHOTOS" / split / name).mkdir(parents=True)
             for number in range(count):
                 color = (100 * shade, 20 * number, 50)
                 Image.new("RGB", (40, 30), color).save(shown / "PHOTOS" / split / name / f"{number}.jpg")
+    shutil.copytree(shown / "PHOTOS", shown / "TAGGED")
+    tagged = [path.relative_to(shown / "TAGGED") for path in (shown / "TAGGED").rglob("*.jpg")]
+    (shown / "TAGGED.csv").write_text("image,labels\n" + "".join(f"{path},{path.parts[1]};pet\n" for path in tagged))
     for words in (["hydra.run.dir=RUN"], ["-m", "optimizer.lr=0.1,0.01", "hydra.sweep.dir=SWEEP"]):
         done = started([*words, "model=mlp", *SHORT], shown)
         assert done.returncode == 0, done.stdout + done.stderr
+    photos = [
+        "dataset=image_folder",
+        "dataset.root=PHOTOS",
+        "model=mlp",
+        "model.hidden=[4]",
+        "hydra.run.dir=PHOTOS_RUN",
+    ]
+    assert started([*photos, *SHORT], shown).returncode == 0
+    words = ["dataset=image_folder", "dataset.root=PHOTOS", "out=SHARDS", "size=256"]
+    assert started(["prepare", *words], shown).returncode == 0
     return shown
 
 
@@ -148,7 +198,7 @@ def test_command(command: Command, place: Path) -> None:
     assert "Warning" not in done.stderr
     if command.output is not None:
         assert done.stdout
-    if "-m" in arguments:
+    if "-m" in arguments and trains:
         sweep = max(place.glob("outputs/*/*-sweep"), key=lambda folder: folder.stat().st_mtime)
         trials = 9 if "hydra/launcher=pipeline" in arguments else 4
         assert len(list(sweep.glob("[0-9]/config.yaml"))) == trials
@@ -209,6 +259,20 @@ def test_recipe(section: str, tmp_path: Path) -> None:
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("section", SCRIPTS)
+def test_script(section: str, place: Path) -> None:
+    """Commands of a section that shows scripts, in the order of the page."""
+    for command in (c for block in BLOCKS if (block.page, block.section) == (USING, section) for c in block.commands):
+        words = ["-m", "leyden"] if command.program == "leyden" else []
+        done = subprocess.run(
+            [sys.executable, *words, *command.arguments],
+            cwd=place, capture_output=True, text=True, timeout=280, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        assert done.stdout
+
+
 @pytest.mark.parametrize("command", OTHERS, ids=str)
 def test_command_of_another_program(command: Command) -> None:
     """What takes minutes, root or the network is not run here: what it names is there."""
@@ -223,6 +287,10 @@ def test_command_of_another_program(command: Command) -> None:
             assert named or not command.arguments
         case "mkdocs":
             assert (ROOT / "mkdocs.yml").is_file()
+        case "torchrun" | "mpirun":
+            assert command.page == STARTED_BY_OTHERS  # run by test_external.py
+        case "source":
+            assert str(command).endswith(("./leyden.bash", "./leyden.zsh"))  # run by test_completion.py
         case other:
             pytest.fail(f"nothing is known of {other}")
 
@@ -295,7 +363,7 @@ def test_files_that_they_name_are_there() -> None:
 
 def test_the_rooms_are_those_of_the_tree() -> None:
     found = {path.name for path in (ROOT / "trainer").iterdir() if (path / "__init__.py").exists()}
-    assert set(rooms()) - {"planner"} == found - {"planner"}
+    assert set(rooms()) == found
 
 
 def test_the_readme_is_a_landing_page() -> None:

@@ -10,7 +10,8 @@ from runs import TINY, Freeze
 from server_process import server_process
 
 from leyden.trainer.core.ticket_source import WorkRange
-from leyden.trainer.core.traffic import Ledger, Placement
+from leyden.trainer.core.traffic import Ledger
+from leyden.trainer.core.transfers import Placement
 from leyden.trainer.strategies.local_update.ticket_sources import ServerTicketSource
 from leyden.trainer.strategies.param_server.client import ParamServerClient
 

@@ -11,7 +11,8 @@ from server_process import server_process
 
 from leyden.trainer.base.handshake import SECRET, AuthenticationError, new_secret
 from leyden.trainer.core.ticket_source import WorkRange
-from leyden.trainer.core.traffic import Ledger, Placement
+from leyden.trainer.core.traffic import Ledger
+from leyden.trainer.core.transfers import Placement
 from leyden.trainer.strategies.param_server import protocol
 from leyden.trainer.strategies.param_server.client import ParamServerClient
 from leyden.trainer.strategies.param_server.protocol import HEADER_LENGTH, MAX_GROUPS, ProtocolError, decode, encode

@@ -4,8 +4,10 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from pool import Pool
@@ -114,13 +116,11 @@ def _newest(run_dir: Path) -> int:
 
 
 def roles(process: subprocess.Popen[str]) -> dict[str, int]:
-    """worker 0, ..., server 0, ...: process ids, from the environments."""
+    """worker 0, ..., server 0, ...: process ids, from the processes' names."""
     found: dict[str, int] = {}
     for pid in children(process.pid):
-        entries = Path(f"/proc/{pid}/environ").read_text().split("\0")
-        environment = dict(entry.split("=", 1) for entry in entries if "=" in entry)
-        server = environment.get("LEYDEN_SERVER")
-        found[f"server {server}" if server is not None else f"worker {environment['RANK']}"] = pid
+        kind, _, number = psutil.Process(pid).name().removeprefix("leyden-").rpartition("-")
+        found[f"{kind or 'worker'} {number}"] = pid
     return found
 
 
@@ -228,15 +228,13 @@ def test_an_elastic_run_does_not_go_on_without_the_worker_that_saves(freeze: Fre
 
 
 def _elastic_workers(process: subprocess.Popen[str]) -> dict[int, int]:
+    """Process ids of the workers that have begun, by number."""
     found: dict[int, int] = {}
     for pid in children(process.pid):
-        try:
-            entries = Path(f"/proc/{pid}/environ").read_text().split("\0")
-        except OSError:
-            continue
-        environment = dict(entry.split("=", 1) for entry in entries if "=" in entry)
-        if "LEYDEN_WORKER" in environment:
-            found[int(environment["LEYDEN_WORKER"])] = pid
+        with suppress(psutil.NoSuchProcess):
+            number, _, incarnation = psutil.Process(pid).name().removeprefix("leyden-").partition("-")
+            if number.isdigit() and incarnation.isdigit():
+                found[int(number)] = pid
     return found
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from runs import Freeze, distance, states, summary, wait_until, weights
-from slurm_cluster import SlurmCluster, available
+from slurm_cluster import NEEDS_SLURM, SlurmCluster
 from slurm_runs import (
     HELD,
     ONE_NODE,
@@ -32,7 +32,7 @@ REQUEUES = int(os.environ.get("LEYDEN_REQUEUES", "10"))
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not available(), reason="needs root, slurmctld, slurmd and munged"),
+    NEEDS_SLURM,
 ]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from runs import Freeze, states, summary, wait_until, weights
-from slurm_cluster import SlurmCluster, available
+from slurm_cluster import NEEDS_SLURM, SlurmCluster
 from slurm_runs import HELD, QUICK, job_of, log, submitting_from
 
 from leyden.trainer.cli.main import main
@@ -19,7 +19,7 @@ TRIALS = ("0", "1", "2", "3")
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(not available(), reason="needs root, slurmctld, slurmd and munged"),
+    NEEDS_SLURM,
 ]
 
 

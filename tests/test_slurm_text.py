@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from machines import topology_config
 from runs import TINY, wait_until
-from slurm_cluster import SlurmCluster, available
+from slurm_cluster import NEEDS_SLURM, SlurmCluster
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.base.text import control_character
@@ -99,7 +99,7 @@ def recorder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not available(), reason="needs root, slurmctld, slurmd and munged")
+@NEEDS_SLURM
 def test_no_text_is_executed_by_sbatch_or_the_job(slurm: SlurmCluster, recorder: Path, tmp_path: Path) -> None:
     """Each job runs: its log is where it should be, and its processes have the very arguments."""
     submitted: dict[str, tuple[JobSpec, str]] = {}
@@ -136,7 +136,7 @@ def test_no_text_is_executed_by_sbatch_or_the_job(slurm: SlurmCluster, recorder:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not available(), reason="needs root, slurmctld, slurmd and munged")
+@NEEDS_SLURM
 def test_no_text_of_an_option_is_executed(slurm: SlurmCluster, tmp_path: Path) -> None:
     """sbatch takes or rejects each option; the script's shell never sees one."""
     work = tmp_path / "work"

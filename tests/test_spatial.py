@@ -19,7 +19,8 @@ from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.config.checks import check_classes
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.checkpoints import checkpoint_io
-from leyden.trainer.core.traffic import Ledger, Placement
+from leyden.trainer.core.traffic import Ledger
+from leyden.trainer.core.transfers import Placement
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
 from leyden.trainer.strategies.spatial.grid import Grid
@@ -401,6 +402,7 @@ class FakeLink(HaloChannel):
     def __init__(self) -> None:
         self.events: list[str] = []
         self.ledger = Ledger(0, Placement(2, 2))
+        self.peers = set()
         self._sending = []
 
     def exchange(self, outgoing: dict[int, Tensor], incoming: dict[int, Tensor], tag: int) -> PendingHalo:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from runs import TINY, alive, children, wait_until, weights
+from sweep_examples import FewDescriptors
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.entrypoints.start import start
@@ -30,7 +31,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def endless(here: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A sweep whose first trial trains, and has a checkpoint."""
     words = ["-m", "model=mlp", *QUICK, "trainer.max_epochs=100000", "seed=1,2", "hydra.sweep.dir=mine"]
-    command = [sys.executable, "-m", "leyden.trainer", *words]
+    command = [sys.executable, "-m", "leyden", *words]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, process_group=0)
     try:
         wait_until(lambda: bool(list(here.glob("mine/0/checkpoints/*.ckpt"))))
@@ -147,7 +148,7 @@ def test_resumed_sweep_equals_trials_trained_alone(here: Path, capsys: pytest.Ca
     stuck = ["dataset._target_=hang_examples.Stuck", "dataset.rank=0", "dataset.after=2000,700,3000",
              f"dataset.once={here}/stuck", f"+python_path=[{Path(__file__).parent}]"]  # fmt: skip
     words = ["-m", "model=mlp", *QUICK, *stuck, "callbacks.checkpoint.every_n_steps=5", "hydra.sweep.dir=mine"]
-    process = subprocess.Popen([sys.executable, "-m", "leyden.trainer", *words], stdout=subprocess.DEVNULL)
+    process = subprocess.Popen([sys.executable, "-m", "leyden", *words], stdout=subprocess.DEVNULL)
     try:
         wait_until((here / "stuck").exists)
         (trial,) = children(process.pid)
@@ -175,3 +176,18 @@ def test_resumed_sweep_equals_trials_trained_alone(here: Path, capsys: pytest.Ca
         assert all(bool((one[name] == other[name]).all()) for name in one)
     assert main(["resume", "mine"]) == 0
     assert "3 of 3 trials are done, 0 are resumed" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("launcher", ["basic", pytest.param("pipeline", marks=pytest.mark.campaign)])
+def test_a_sweep_without_file_descriptors_is_one_sentence(here: Path, launcher: str) -> None:
+    words = ["model=mlp", *QUICK, "seed=1,2", "hydra.sweep.dir=mine", f"hydra/launcher={launcher}", "topology=cpu"]
+    few = f"+hydra.callbacks.few._target_={FewDescriptors.__module__}.{FewDescriptors.__name__}"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    command = [sys.executable, "-m", "leyden", "-m", *words, few]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert "too many open files: a process may have" in done.stderr
+    assert "continue with: leyden resume mine" in done.stderr
+    assert main(["resume", "mine"]) == 0

@@ -346,10 +346,20 @@ FOREIGN: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "a folder to write into": (
         {"logger.csv": {"_target_": "leyden.trainer.components.loggers.csv.MetricsCSV", "root_dir": "/tmp"}},
         "logger.csv.root_dir"),
+    "a service of his own": (
+        {"logger.mlflow": {"_target_": "leyden.trainer.components.loggers.mlflow_logger.MLflow",
+                           "tracking_uri": "http://evil"}}, "logger.mlflow.tracking_uri"),
+    "an account of his own": (
+        {"logger.wandb": {"_target_": "leyden.trainer.components.loggers.wandb_logger.WandB", "entity": "evil"}},
+        "logger.wandb.entity"),
     "lines of a script": (
         {"topology.launcher": "slurm", "topology.slurm.setup": ["touch canary"]}, "topology.slurm.setup"),
     "options of sbatch": (
         {"topology.launcher": "slurm", "topology.slurm.sbatch": ["--chdir=/"]}, "topology.slurm.sbatch"),
+    "words before the workers": (
+        {"topology.launcher": "slurm", "topology.slurm.wrapper": ["touch"]}, "topology.slurm.wrapper"),
+    "a container": (
+        {"topology.launcher": "slurm", "topology.slurm.container_image": "evil"}, "topology.slurm.container_image"),
 }  # fmt: skip
 
 
@@ -466,7 +476,7 @@ def test_no_module_of_another_users_folder_is_imported(
     if os.geteuid() != 0:
         pytest.skip("only root can give a file to another user, and processes of their own read the true owner")
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "leyden.trainer", "eval", "run"], capture_output=True, text=True, check=False
+        [sys.executable, "-P", "-m", "leyden", "eval", "run"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     untouched(run.parent)

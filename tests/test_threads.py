@@ -1,10 +1,12 @@
 """The threads of a worker: what it gets, who decides, and that a resumed run has those of its checkpoint."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from leyden.trainer.core.threads import OF_AGENT, OMP, Threads, initial_threads,
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.hardware import cpu_contention
 from leyden.trainer.hardware.affinity import allowed_cores
+from leyden.trainer.hardware.cpu_contention import CpuTime, FamilyTime
 from leyden.trainer.hardware.discovery.cpus import cpu_quota, physical_cores
 from leyden.trainer.launch.roles import LocalNode, Role, environment_of
 
@@ -194,32 +197,80 @@ def test_a_busy_machine_gets_a_remedy(
     assert (said is None) if told is None else (said is not None and said.endswith(told))
 
 
-def test_only_other_processes_are_counted(tmp_path: Path) -> None:
-    def at(moment: float, work: list[int], ours: float) -> cpu_contention.CpuTime:
-        stat = "".join(f"cpu{n} {ticks} 0 0 99 99 0 0 0 0 0\n" for n, ticks in enumerate(work))
-        root = build(tmp_path / str(moment), {"proc/stat": f"cpu {sum(work)} 0 0 9 9 0 0 0 0 0\n{stat}"}).root
-        found = cpu_contention.CpuTime.now({0, 1}, os.getpid(), root)
-        return cpu_contention.CpuTime(moment, found.busy, ours)
+def measured(folder: Path, ticks: list[int], moment: float, family: FamilyTime) -> CpuTime:
+    """Processors 0 and 1, of as many as there are ticks."""
+    stat = "".join(f"cpu{n} {busy} 0 0 99 99 0 0 0 0 0\n" for n, busy in enumerate(ticks))
+    root = build(folder / str(moment), {"proc/stat": f"cpu {sum(ticks)} 0 0 9 9 0 0 0 0 0\n{stat}"}).root
+    return replace(CpuTime.now({0, 1}, os.getpid(), root), at=moment, family=family)
 
-    before, after = at(0.0, [100, 100, 0], 0.6), at(2.0, [300, 200, 200], 1.6)
+
+def ours(*seconds: float, reaped: float = 0.0) -> FamilyTime:
+    """A family of processes that have used so many seconds; children of the first have used `reaped`."""
+    return {(pid, 0.0): (used, 0.0 if pid else reaped) for pid, used in enumerate(seconds)}
+
+
+def test_only_other_processes_are_counted(tmp_path: Path) -> None:
+    before = measured(tmp_path, [100, 100, 0], 0.0, ours(0.6))
+    after = measured(tmp_path, [300, 200, 200], 2.0, ours(1.6))
     assert after.others_since(before) == pytest.approx(1.0), "of three seconds on both cores one was ours, in two"
-    assert at(0.1, [110, 100, 0], 0.6).others_since(before) is None
+    assert measured(tmp_path, [110, 100, 0], 0.1, ours(0.6)).others_since(before) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "others"),
+    [
+        (ours(0.6, 600.0), ours(0.6), 1.5),  # nobody of the family has waited for the second: it is not in `reaped`
+        (ours(0.6, 600.0), ours(0.6, reaped=601.0), 1.0),
+        (ours(0.6), ours(0.6, 0.5), 1.25),
+    ],
+    ids=["lost", "reaped", "new"],
+)
+def test_processes_of_the_family_that_end_are_no_load(
+    tmp_path: Path, before: FamilyTime, after: FamilyTime, others: float
+) -> None:
+    """Their time before the interval is in no difference: 300 of 2 cores were once said to be kept by others."""
+    one, other = measured(tmp_path, [100, 100], 0.0, before), measured(tmp_path, [300, 200], 2.0, after)
+    assert other.others_since(one) == pytest.approx(others)
+
+
+@pytest.mark.parametrize("ticks", [[60_000, 100], [0, 0]])
+def test_a_counter_that_jumps_is_no_measurement(tmp_path: Path, ticks: list[int]) -> None:
+    before = measured(tmp_path, [100, 100], 0.0, ours(0.6))
+    assert measured(tmp_path, ticks, 2.0, ours(0.6)).others_since(before) is None
+
+
+SPIN = "import time\nwhile time.process_time() < 0.5: pass\n"
 
 
 def test_the_family_is_this_process_its_descendants_and_their_ended_children() -> None:
-    spin = "import time\nwhile time.process_time() < 0.5: pass\n"
-    start_child = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {spin!r}])\n"
-    family = f"{start_child}print(flush=True)\n{spin}input()"
+    start_child = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {SPIN!r}])\n"
+    family = f"{start_child}print(flush=True)\n{SPIN}input()"
     before = cpu_contention._family(os.getpid())
     child = subprocess.Popen([sys.executable, "-c", family], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None
         child.stdout.readline()
-        wait_until(lambda: cpu_contention._family(child.pid) >= 0.9)
-        assert cpu_contention._family(os.getpid()) - before >= 0.9
+        wait_until(lambda: sum(map(sum, cpu_contention._family(child.pid).values())) >= 0.9)
+        assert cpu_contention._growth(before, cpu_contention._family(os.getpid())) >= 0.9
     finally:
         child.kill()
         child.communicate()
+
+
+def test_a_process_that_leaves_the_family_takes_no_time_with_it(tmp_path: Path) -> None:
+    """A grandchild whose parent is killed becomes another's child, with all that it has used."""
+    idle = build(tmp_path, {"proc/stat": "cpu 0 0 0 9 9 0 0 0 0 0\ncpu0 0 0 0 99 99 0 0 0 0 0\n"}).root
+    grandchild = f"{SPIN}print(flush=True)\ntime.sleep(9)"
+    child = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {grandchild!r}])\n"
+    with subprocess.Popen([sys.executable, "-c", child], stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        before = CpuTime.now({0}, os.getpid(), idle)
+        process.kill()
+        process.wait()
+        after = replace(CpuTime.now({0}, os.getpid(), idle), at=before.at + 1.0)
+        os.killpg(process.pid, signal.SIGKILL)
+    assert after.others_since(before) == 0.0
 
 
 @pytest.mark.slow
@@ -229,9 +280,9 @@ def test_a_machine_that_is_really_busy(
     monkeypatch.setattr(cpu_contention, "_SHORTEST_S", 0.05)  # a run in this process starts at once: all is imported
     run_dir = freeze("run", *NET, "trainer.max_steps=1")
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"], process_group=0) for _ in range(CORES)]
-    monkeypatch.setattr(
-        cpu_contention, "_family", lambda ancestor: time.process_time()
-    )  # they are this test's children
+    own = (os.getpid(), 0.0)
+    # the spinning ones are this test's children
+    monkeypatch.setattr(cpu_contention, "_family", lambda ancestor: {own: (time.process_time(), 0.0)})
     try:
         assert start(run_dir) == 0
     finally:

@@ -10,12 +10,12 @@ from machines import topology_config
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.config.compose import Composer
-from leyden.trainer.hardware.schema import Topology
+from leyden.trainer.hardware.schema import Slurm, Topology
 from leyden.trainer.hardware.topology import gpu_count
 
 FILES = sorted((Path(__file__).parents[1] / "conf/topology").glob("*.yaml"))
 SOURCES = r"\[(press|recalled|assumed|measured|tables|Paleo|cirrascale\.com)\]"
-HERE = ("local", "cpu", "slurm")
+HERE = ("local", "cpu", "slurm", "kubernetes")
 """Files that describe no machine in particular."""
 
 
@@ -94,7 +94,7 @@ def test_the_example_in_the_slurm_file_is_one(tmp_path: Path) -> None:
 
     slurm = topology_config("topology=mine", config_dir=tmp_path).topology.slurm
 
-    assert slurm.model_dump() == values["slurm"]
+    assert slurm.model_dump() == {**Slurm().model_dump(), **values["slurm"]}
     assert slurm.time_min == 720
 
 

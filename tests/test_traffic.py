@@ -11,7 +11,8 @@ from torch import nn
 from traffic_examples import traffic_of
 
 from leyden.trainer.config.schema import load
-from leyden.trainer.core.traffic import Ledger, Placement, Workload, ring
+from leyden.trainer.core.traffic import Ledger, Workload
+from leyden.trainer.core.transfers import Placement, ring
 
 Pools = Callable[[int], Pool]
 MLP = ["model=mlp", "model.hidden=[64,64]"]

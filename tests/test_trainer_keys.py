@@ -15,7 +15,7 @@ from runs import POINTS, TINY, Freeze, cut_back, distance, metrics, rows, states
 from leyden.trainer.base.time_limit import seconds_of
 from leyden.trainer.cli.main import main
 from leyden.trainer.config.schema import Trainer as TrainerConfig
-from leyden.trainer.data.sample_order import SampleOrder
+from leyden.trainer.data.order.sample_order import SampleOrder
 from leyden.trainer.engine.validation_schedule import ValidationSchedule
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
@@ -406,7 +406,14 @@ MISTAKES = {
         "trainer.max_time = 00:01:00:00", "does not know how long", "strategy.execution.elastic=false"
     ],
     "trainer.detect_anomaly=3": ["trainer.detect_anomaly", "true or false"],
-    "trainer.profiler=simple": ["trainer.profiler = simple", "step_time in summary.json", "try: leave it out"],
+    "trainer.profiler=simple": [
+        "trainer.profiler = simple must hold keys and values of first_step, steps",
+        "try: 'trainer.profiler={first_step: 20, steps: 5}'"
+    ],
+    "trainer.compile=fast": [
+        "trainer.compile = fast must be true or false, or must hold keys and values of mode, fullgraph, dynamic",
+        "try: 'trainer.compile={mode: default, "
+    ],
     "-m hydra/launcher=pipeline seed=1,2 trainer.max_time=00:01:00:00": ["a model of a pipeline waits"],
     "-m hydra/launcher=pipeline seed=1,2 trainer.overfit_batches=2": ["a model of a pipeline visits"],
     "-m hydra/launcher=pipeline hydra.launcher.early_stopping=halving seed=1,2 trainer.val_check_interval=2": [

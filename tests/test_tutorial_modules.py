@@ -11,7 +11,7 @@ import torch
 import tutorial_modules
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers.logger import Logger
-from runs import Freeze, rows, summary, weights
+from runs import OWN_TASK, Freeze, rows, summary, weights
 
 from leyden.trainer.entrypoints.start import start
 
@@ -68,7 +68,7 @@ def options(name: str) -> list[str]:
     )
     return [
         "dataset=synthetic", "~dataset.samples", "~dataset.classes", "~dataset.image_shape", "~model",
-        "~task.label_smoothing", f"task._target_=tutorial_modules.{name}", f"dataset._target_={data}", "batch_size=8",
+        *OWN_TASK, f"task._target_=tutorial_modules.{name}", f"dataset._target_={data}", "batch_size=8",
         *([] if name == "LoadersInside" else [f"+dataset.kind={kind}"]), "trainer.max_epochs=3",
         "trainer.precision=64-true", "trainer.enable_progress_bar=false", "trainer.log_every_n_steps=1",
         f"trainer.gradient_clip_val={0.5 if name in CLIPPED else 'null'}", f"python_path=[{Path(__file__).parent}]",

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from leyden.trainer.cli.completion.index import lines
+
 ROOT = Path(__file__).parents[1]
 ISLANDS = ("conf", "trainer", "datasets", "models")
 
@@ -19,7 +21,7 @@ assert leyden.__version__ == "0.1.0"
 assert "leyden.trainer" not in sys.modules, "import leyden is to cost nothing"
 import leyden.conf, leyden.datasets, leyden.models, leyden.trainer
 assert leyden.datasets.__file__ is None, "datasets/ is no package, so that it hides no other of that name"
-import leyden.datasets.hashing
+import leyden.datasets.limits
 try:
     import datasets
 except ImportError:
@@ -73,7 +75,11 @@ def test_the_wheel_is_the_tree(source: Path, tmp_path: Path) -> None:
         for path in (source / island).rglob("*")
         if path.suffix in (".py", ".yaml")
     }
-    assert shipped == tree | {f"leyden/{path.name}" for path in (source / "package").glob("*.py")}
+    completion = {f"leyden/trainer/cli/completion/{name}" for name in ("candidates.sh", "function.bash", "function.zsh",
+                                                                       "function.fish", "index.txt")}  # fmt: skip
+    assert shipped == tree | completion | {f"leyden/{path.name}" for path in (source / "package").glob("*.py")}
+    index = tmp_path / "installed/leyden/trainer/cli/completion/index.txt"
+    assert index.read_text().splitlines() == list(lines())
     assert_is_leyden(tmp_path / "installed")
 
 

@@ -3,14 +3,12 @@
 import os
 import random
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-import psutil
 import pytest
 from pool import Pool
-from runs import TINY, Freeze, Processes, alive, children, distance, summary, wait_until, weights
+from runs import TINY, Freeze, Processes, alive, by_rank, children, distance, summary, wait_until, weights
 
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
@@ -129,7 +127,7 @@ def test_a_killed_worker_is_the_root_cause_and_no_process_is_left(
         wait_until(lambda: "goes on" in _log(run_dir) or "steps an epoch" in _log(run_dir))
         start_step = _newest_step(run_dir)
         wait_until(lambda: _newest_step(run_dir) > start_step)  # noqa: B023
-        workers = _by_rank(process)
+        workers = by_rank(process.pid)
         assert len(workers) == 2
         rank = rng.randrange(2)
         os.kill(workers[rank], signal.SIGKILL)
@@ -139,6 +137,21 @@ def test_a_killed_worker_is_the_root_cause_and_no_process_is_left(
         assert "last good checkpoint" in output
         assert summary(run_dir)["failed_rank"] == rank
         assert not [pid for pid in workers.values() if alive(pid)]
+
+
+@pytest.mark.slow
+def test_a_survivor_that_answers_nothing_is_ended_within_ten_seconds(freeze: Freeze, processes: Processes) -> None:
+    """As one that waits inside NCCL, which notices no death of a peer: here, one that is stopped."""
+    run_dir = freeze("run", *LONG, *DDP)
+    process = processes.start(run_dir, "resume")
+    wait_until(lambda: _newest_step(run_dir) > 0)
+    workers = by_rank(process.pid)
+    os.kill(workers[1], signal.SIGSTOP)
+    os.kill(workers[0], signal.SIGKILL)
+    output, _ = process.communicate(timeout=10)
+    assert process.returncode == 1, output
+    assert "rank 0 failed: killed by SIGKILL" in output
+    assert not [pid for pid in workers.values() if alive(pid)]
 
 
 @pytest.mark.slow
@@ -190,8 +203,3 @@ def _log(run_dir: Path) -> str:
 def _newest_step(run_dir: Path) -> int:
     found = checkpoints.saved(run_dir)
     return checkpoints.step_of(found[0]) if found else -1
-
-
-def _by_rank(process: subprocess.Popen[str]) -> dict[int, int]:
-    """Rank to process id, from the workers' environments."""
-    return {int(psutil.Process(pid).environ()["RANK"]): pid for pid in children(process.pid)}

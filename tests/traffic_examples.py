@@ -8,7 +8,8 @@ from leyden.trainer.config.schema import Config
 from leyden.trainer.config.targets import build
 from leyden.trainer.core.state import RunState
 from leyden.trainer.core.strategy_contract import StrategyContract
-from leyden.trainer.core.traffic import Placement, Transfer, Workload
+from leyden.trainer.core.traffic import Workload
+from leyden.trainer.core.transfers import Placement, Transfer
 
 DTYPES = {"64-true": torch.float64, "bf16-true": torch.bfloat16}
 

@@ -80,7 +80,7 @@ class Kill(Fault):
         if self.role == "worker":
             return held
         if self.role == "server":
-            (server,) = (p.pid for p in run.processes() if "LEYDEN_SERVER" in p.environ())
+            (server,) = (p.pid for p in run.processes() if p.name().startswith("leyden-server"))
             return server
         if self.role == "coordinator":
             return psutil.Process(held).ppid()

@@ -101,7 +101,7 @@ class FaultRun:
         entrypoint = ["leyden.trainer.entrypoints.start", str(self.folder), "resume" if self._starts else "train"]
         if self.words:
             cli = ["resume", str(self.folder)] if self._starts and started else self.words
-            entrypoint = ["leyden.trainer", *cli]
+            entrypoint = ["leyden", *cli]
         self._starts += 1
         self._output = self.scratch / f"output{self._starts}"
         here = [str(Path(__file__).parent), str(Path(__file__).parents[1])]

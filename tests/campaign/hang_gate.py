@@ -51,7 +51,7 @@ def _hang() -> None:
     if kind == "stopped":
         os.kill(os.getpid(), signal.SIGSTOP)
     elif kind == "collective":  # what the other never sends
-        dist.recv(torch.zeros(1), src=1 - dist.get_rank())
+        dist.recv(torch.zeros(1), src=1 - dist.get_rank(), tag=1 << 20)  # hybrid's own messages have tag 0
     else:
         _, end = os.pipe()
         os.write(end, bytes(1 << 20))

@@ -88,7 +88,7 @@ def trained_run(folder: Path) -> Path:
         "trainer.enable_progress_bar=false",
         "hydra.run.dir=trained",
     ]
-    subprocess.run([sys.executable, "-m", "leyden.trainer", *words], cwd=folder, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "leyden", *words], cwd=folder, check=True, capture_output=True)
     return folder / "trained"
 
 

@@ -14,7 +14,7 @@ import torch
 from hostile_entries import Entry
 
 from leyden.trainer.base.handshake import AuthenticationError, new_secret
-from leyden.trainer.core import plain_values
+from leyden.trainer.core.communication import plain_values
 from leyden.trainer.hopping.messages import FROM_COORDINATOR, FROM_WORKER
 from leyden.trainer.launch.authentication import AuthenticatedListener, authenticate
 from leyden.trainer.launch.channel import MessageChannel

@@ -34,7 +34,7 @@ class Runner(Protocol):
 
 def as_process(words: Sequence[str], folder: Path) -> Measured:
     """The real command in a new interpreter."""
-    module = ["hostile_peer", *words[1:]] if words[0] == "message" else ["leyden.trainer", *words]
+    module = ["hostile_peer", *words[1:]] if words[0] == "message" else ["leyden", *words]
     given = os.environ.get("PYTHONPATH")
     paths = os.pathsep.join([str(TESTS), str(TESTS / "campaign"), *([given] if given else [])])
     with open(folder.parent / f"{folder.name}.output", "w+b") as output:

@@ -1,6 +1,6 @@
 """Random input at every door: whatever it is, it is read or refused by the documented error, and nothing is executed.
 
-`LEYDEN_FUZZ_SECONDS=600 pytest -m slow tests/campaign/test_fuzzing.py -s` takes that long for each property.
+`LEYDEN_FUZZ_SECONDS=600 pytest -n0 -m slow tests/campaign/test_fuzzing.py -s` takes that long for each property.
 """
 
 import io
@@ -32,10 +32,10 @@ from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.base.handshake import AuthenticationError, Connector, Listener
 from leyden.trainer.base.untrusted_file import DamagedFile
 from leyden.trainer.config.compose import Composer, parsed_overrides
-from leyden.trainer.core import plain_values
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.core.checkpoints.pickle_code import globals_in
 from leyden.trainer.core.checkpoints.shard_index import read_index
+from leyden.trainer.core.communication import plain_values
 from leyden.trainer.launch.channel import MessageChannel
 from leyden.trainer.runs import checkpoints
 from leyden.trainer.runs.frozen import frozen_values

@@ -19,17 +19,23 @@ WAITS: list[str] = []
 
 
 class Event:
+    """The device does what it is given at once, an event a millisecond."""
+
+    recorded = 0
+
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
-    def record(self, *_: Any) -> None: ...
+    def record(self, *_: Any) -> None:
+        Event.recorded += 1
+        self.at = Event.recorded
 
     def wait(self, *_: Any) -> None: ...
 
     def query(self) -> bool:
         return True
 
-    def elapsed_time(self, _: "Event") -> float:
-        return 0.0
+    def elapsed_time(self, later: "Event") -> float:
+        return float(later.at - self.at)
 
     def synchronize(self) -> None:
         WAITS.append("torch.cuda.Event.synchronize")
@@ -42,7 +48,9 @@ class Stream:
     def __init__(self, *_: Any, **__: Any) -> None: ...
 
     def record_event(self, event: Event | None = None) -> Event:
-        return event or Event()
+        event = event or Event()
+        event.record()
+        return event
 
     def wait_event(self, _: Event) -> None: ...
 
@@ -55,6 +63,12 @@ class Stream:
         return self
 
     def __exit__(self, *_: Any) -> None: ...
+
+
+def _swap(one: torch.Tensor, other: torch.Tensor, swap: Any = torch.utils.swap_tensors) -> None:
+    """What a module that is moved to where it is already would swap, and cannot, as modes refer to it."""
+    if one.device != other.device:
+        swap(one, other)
 
 
 @contextlib.contextmanager
@@ -82,15 +96,17 @@ def pretended(count: int) -> Iterator[None]:
         "manual_seed_all": lambda seed: None,
         "default_generators": tuple(torch.Generator() for _ in range(count)),
         "empty_cache": lambda: None,
+        "mem_get_info": lambda device=None: (70 * 2**30, 80 * 2**30),
         "max_memory_allocated": lambda device=None: 3 * 10**9,
         "max_memory_reserved": lambda device=None: 4 * 10**9,
         "reset_peak_memory_stats": lambda device=None: None,
         "amp.common.amp_definitely_not_available": lambda: False,
     }
+    names |= {"torch.Tensor.record_stream": lambda *_: None, "torch.utils.swap_tensors": _swap}
     lightning = "lightning.fabric.accelerators.cuda."
     with contextlib.ExitStack() as patches:
         for name, value in names.items():
-            patches.enter_context(mock.patch(f"torch.cuda.{name}", value))
+            patches.enter_context(mock.patch(name if name.startswith("torch.") else f"torch.cuda.{name}", value))
         patches.enter_context(mock.patch(f"{lightning}num_cuda_devices", return_value=count))
         patches.enter_context(mock.patch(f"{lightning}_get_all_visible_cuda_devices", return_value=list(range(count))))
         yield

@@ -1,5 +1,6 @@
 """Operations on the pretended device: shapes, dtypes and devices are checked as on a real one, nothing is computed."""
 
+import linecache
 import traceback
 from collections import Counter
 from typing import Any
@@ -46,7 +47,7 @@ class PretendedCuda(TorchDispatchMode):
         if name.startswith(("aten.pin_memory", "aten._pin_memory")):
             return args[0]
         if not fakes and (device is None or device.type != "cuda"):
-            return func(*args, **kwargs)
+            return func(*args, **{**kwargs, "pin_memory": False} if kwargs.get("pin_memory") else kwargs)
         on_device = any(fake.device.type == "cuda" for fake in fakes)
         to_host = name.startswith("aten._to_copy") and on_device and device is not None and device.type == "cpu"
         self._count(name, on_device, to_host, bool(kwargs.get("non_blocking")))
@@ -54,6 +55,9 @@ class PretendedCuda(TorchDispatchMode):
             return 1.0 if fakes[0].is_floating_point() else True if fakes[0].dtype is torch.bool else 1
         if name.startswith("aten.equal"):
             return True
+        if name.startswith("aten._fused_sgd_"):  # it changes its arguments, and has no fake of its own
+            assert {fake.device.type for fake in fakes} == {"cuda"}
+            return None
         if to_host:
             return torch.ones(fakes[0].shape, dtype=kwargs.get("dtype") or fakes[0].dtype)
         args, kwargs = tree_map(self._faked, (args, kwargs))
@@ -77,7 +81,8 @@ class PretendedCuda(TorchDispatchMode):
 
 def _line() -> str:
     """The innermost line of Leyden on the stack."""
-    for frame in reversed(traceback.extract_stack()):
-        if "/leyden/" in frame.filename and "/pretend_cuda/" not in frame.filename:
-            return f"{frame.filename.split('/leyden/')[-1]}:{frame.lineno} {frame.name}: {frame.line}"
+    for frame, number in traceback.walk_stack(None):
+        module, code = frame.f_globals.get("__name__", ""), frame.f_code
+        if module.startswith("leyden."):
+            return f"{module}:{number} {code.co_name}: {linecache.getline(code.co_filename, number).strip()}"
     return "?"

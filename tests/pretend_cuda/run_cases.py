@@ -22,8 +22,10 @@ from dispatch import PretendedCuda
 from machines import topology_config
 
 from leyden.trainer.base.signals import StopRequest
+from leyden.trainer.core.state import RunState
 from leyden.trainer.engine.build import assemble
 from leyden.trainer.engine.lockstep_epoch import LockstepEpoch
+from leyden.trainer.engine.network.teacher import load_teacher
 
 OPTIONS = [
     "topology.device.kind=cuda", "trainer.log_every_n_steps=1000", "callbacks=none", "logger=none", "dataset=synthetic",
@@ -46,28 +48,41 @@ def run(mode: PretendedCuda, overrides: list[str], workers: int) -> dict[str, An
     config = topology_config(*OPTIONS, f"topology.devices_per_node={workers}", *overrides)
     with mode:
         state = assemble(config, Path(tempfile.mkdtemp()), StopRequest())
+        load_teacher(state)
         state.contract.begin_fit()
+        state.call("on_fit_start")
         epoch = LockstepEpoch(state, mock.Mock())
-        epoch._on_step_end = []
+        ends = state.callback_hooks("on_step_end")
         state.log.in_step = True
         parts = iter(state.data.train_parts(0, 0, 4))
-        assert epoch.step.make(parts) is not None
-        mode.begin()
-        for _ in range(2):
+        for number in range(3):
+            if number == 1:
+                mode.begin()
             assert epoch.step.make(parts) is not None
+            for hook in ends:
+                hook(state)
         steps = mode.end()
         mode.begin()
         with mock.patch.object(state, "report") as report:
             epoch.log()
         log = mode.end()
-        optimizer = [value for each in state.raw_optimizer.state.values() for value in each.values()]
-        tensors = {
-            "parameters": state.task.parameters(),
-            "buffers": state.task.buffers(),
-            "optimizer": [value for value in optimizer if isinstance(value, torch.Tensor) and value.ndim],
-        }
-        devices = {name: sorted({tensor.device.type for tensor in each}) for name, each in tensors.items()}
-    return {"overrides": overrides, "devices": devices, "steps": steps, "log": log, "values": report.call_args.args[0]}
+        devices = {name: sorted({tensor.device.type for tensor in each}) for name, each in tensors_of(state).items()}
+    fused = state.raw_optimizer.param_groups[0].get("fused")
+    values = report.call_args.args[0]
+    return {"fused": fused, "overrides": overrides, "devices": devices, "steps": steps, "log": log, "values": values}
+
+
+def tensors_of(state: RunState) -> dict[str, list[torch.Tensor]]:
+    """What a training keeps between two steps, by kind."""
+    optimizer = [value for each in state.raw_optimizer.state.values() for value in each.values()]
+    losses = [value for entry in state.log.entries.values() for value, _ in entry.waiting]
+    return {
+        "parameters": list(state.task.parameters()),
+        "buffers": list(state.task.buffers()),
+        "optimizer": [value for value in optimizer if isinstance(value, torch.Tensor) and value.ndim],
+        "metrics": [value for value in losses if isinstance(value, torch.Tensor)],
+        "averages": [each for callback in state.callbacks.values() for each in getattr(callback, "average", [])],
+    }
 
 
 def main() -> None:

@@ -73,11 +73,18 @@ def _register(wrapped: DistributedDataParallel, state: Any, hook: Callable[[Any,
         parameter.register_post_accumulate_grad_hook(ended)
 
 
+def _moved(strategy: Any, module: nn.Module) -> None:
+    module.to(strategy.root_device)
+
+
 def pretend() -> None:
     """Put the stand-ins in place."""
     methods = {"__init__": _wrap, "forward": _forward, "register_comm_hook": _register}
     methods["_check_reducer_finalized"] = lambda _: None
     for name, stand_in in methods.items():
         mock.patch.object(DistributedDataParallel, name, stand_in).start()
+    # FSDP2 moves parameters by their `data`, which takes a fake tensor's shape and leaves its type behind
+    mock.patch("leyden.trainer.strategies.fsdp.strategy.FSDP.module_to_device", _moved).start()
+    mock.patch("leyden.trainer.strategies.connect.set_group_timeout").start()  # it knows NCCL and gloo
     hooks = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
     mock.patch(f"{hooks}._allreduce_fut", lambda group, tensor: Done(tensor.div_(group.size()))).start()

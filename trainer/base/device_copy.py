@@ -1,6 +1,7 @@
 """Copies from host memory to a device for which the host does not wait."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,3 +18,18 @@ def on_device(tensor: Tensor, device: torch.device) -> Tensor:
 def numbers_on_device(numbers: Sequence[float], device: torch.device) -> Tensor:
     """The numbers as float64 on a device."""
     return on_device(torch.tensor(numbers, dtype=torch.float64), device)
+
+
+def pinned(batch: Any) -> Any:
+    """The batch, with what is in host memory in page-locked memory."""
+    return with_tensors(batch, lambda tensor: tensor.pin_memory() if tensor.device.type == "cpu" else tensor)
+
+
+def with_tensors(batch: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The batch, of tuples and named tuples, with its tensors changed."""
+    if isinstance(batch, Tensor):
+        return change(batch)
+    if isinstance(batch, tuple):
+        parts = [with_tensors(part, change) for part in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else tuple(parts)
+    return batch

@@ -86,6 +86,10 @@ class Explained(Exception):
     """A failure of a running training whose message says it all: a traceback would add nothing."""
 
 
+class SystemFailure(Explained, OSError):
+    """A failure of the host under a run: of its storage, or a lack of file descriptors or memory."""
+
+
 class NotLogged(Explained, ValueError):
     """A monitored metric that the task has not logged: a user error found only by training.
 

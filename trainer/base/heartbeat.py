@@ -1,6 +1,7 @@
 """Heartbeat of a process: step and phase, in memory that a watchdog reads. No torch: an agent reads it as well."""
 
 import mmap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -44,6 +45,7 @@ class Heartbeat:
         current: the phase that the process is in.
         seconds: spent in each phase of the present run, by its index; in that of `current` until it was entered.
         began: start of the present run (Unix time).
+        observer: called with each phase that is entered; None: nothing is.
     """
 
     def __init__(self) -> None:
@@ -53,6 +55,7 @@ class Heartbeat:
         self.current = START
         self.began: float | None = None
         self.seconds = [0.0] * len(PHASES)
+        self.observer: Callable[[int], None] | None = None
         self._since = perf_counter()
 
     def begin_run(self) -> None:
@@ -89,6 +92,8 @@ class Heartbeat:
         self.seconds[self.current] += now - self._since
         self._since, self.current = now, phase
         self.beat()
+        if self.observer is not None:
+            self.observer(phase)
 
     def phase(self, phase: int) -> "Phase":
         """A context in which the process is in a phase; after it the one before goes on."""

@@ -29,6 +29,9 @@ class _Printable(logging.Formatter):
         return printable(super().format(record))
 
 
+RUN_LOG = "run.log"
+
+
 class _RunLog(logging.FileHandler):
     """Handler for run.log. Lines that find no space wait in its buffer or are lost: no line is worth the run."""
 
@@ -47,22 +50,24 @@ class _RunLog(logging.FileHandler):
             super().close()
 
 
-def open_log(run_dir: Path, rank: int, workers: int, quiet: bool = False) -> None:
+def open_log(run_dir: Path | None, rank: int, workers: int, quiet: bool = False) -> None:
     """Log messages of every worker to run.log; those of rank 0, and warnings of all, also to the terminal.
 
     Args:
+        run_dir: None: to the terminal alone.
         quiet: only warnings go to the terminal.
     """
-    source = f" [rank {rank}]" if workers > 1 else ""
-    file = _RunLog(run_dir / "run.log")
-    file.setFormatter(_Printable(f"%(asctime)s{source} %(levelname)s %(message)s"))
     terminal = _StandardOutput()
     terminal.setFormatter(_Printable("%(message)s" if rank == 0 else f"rank {rank}: %(message)s"))
     terminal.setLevel(logging.INFO if rank == 0 and not quiet else logging.WARNING)
     close_log()
     log.setLevel(logging.INFO)
     log.propagate = False
-    log.addHandler(file)
+    if run_dir is not None:
+        source = f" [rank {rank}]" if workers > 1 else ""
+        file = _RunLog(run_dir / RUN_LOG)
+        file.setFormatter(_Printable(f"%(asctime)s{source} %(levelname)s %(message)s"))
+        log.addHandler(file)
     log.addHandler(terminal)
 
 

@@ -3,27 +3,19 @@
 import errno
 import os
 import resource
-from collections.abc import Generator
-from contextlib import contextmanager
 
-from .errors import Explained
+from .errors import Explained, SystemFailure
 
 _TOO_MANY = (errno.EMFILE, errno.ENFILE)
 
 
-class TooManyOpenFiles(Explained, OSError):
+class TooManyOpenFiles(SystemFailure):
     """The process, or its host, may have no more open files."""
 
 
-@contextmanager
-def open_file_errors() -> Generator[None, None, None]:
-    """Context that turns a lack of file descriptors into TooManyOpenFiles; other errors pass unchanged."""
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, Explained) or not is_lack(error):
-            raise
-        raise TooManyOpenFiles(_sentence(error)) from error
+def open_file_error(error: Exception) -> TooManyOpenFiles | None:
+    """A lack of file descriptors, explained; None for an error that has another cause."""
+    return None if isinstance(error, Explained) or not is_lack(error) else TooManyOpenFiles(_sentence(error))
 
 
 def is_lack(error: BaseException) -> bool:

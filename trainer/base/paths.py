@@ -15,6 +15,11 @@ def absolute(path: str | Path) -> Path:
     return Path(os.path.abspath(Path(path).expanduser()))
 
 
+def user_cache() -> Path:
+    """The user's folder of what can be computed or fetched again: `leyden` in $XDG_CACHE_HOME, or in ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")) / "leyden"
+
+
 def exists(path: str | Path) -> bool:
     """Whether there is something at a user's path; not where the text is too long for one, or names no user's home."""
     try:

@@ -1,4 +1,4 @@
-"""Settings of this process: memory allocator, signal at the parent's death."""
+"""Settings of this process: memory allocator, name, parent."""
 
 import ctypes
 import os
@@ -25,7 +25,7 @@ def keep_freed_memory() -> None:
         mallopt(_MMAP_THRESHOLD, _LARGEST)
 
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36  # prctl.h
 
 
 def end_with_parent(parent: int, number: signal.Signals) -> bool:
@@ -33,3 +33,18 @@ def end_with_parent(parent: int, number: signal.Signals) -> bool:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
     return os.getppid() == parent
+
+
+def adopt_orphans(adopt: bool) -> None:
+    """Set whether this process becomes the parent of processes below it whose own parent has ended."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0)
+
+
+def set_name(name: str) -> None:
+    """Set this process's name in `ps -o comm`, `top` and the kernel's log, of which Linux keeps 15 bytes.
+
+    The command line and environment in /proc are those of the process that it was forked from.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)

@@ -3,23 +3,23 @@
 import errno
 import os
 import shutil
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
-from .errors import Explained
+from .errors import Explained, SystemFailure
 from .paths import shown
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 _LOCKED = (errno.EROFS, errno.EACCES, errno.EPERM)
 _FAULTS = (errno.EIO, errno.EFBIG, errno.ETIMEDOUT, errno.ENXIO, errno.EREMOTEIO)
+QUOTA_USED_UP = "the disk quota is used up"
 ENOUGH_BYTES = 1 << 20
 """Free bytes from which writing is tried again after a full disk."""
 _open_folders: dict[Path, int] = {}
 
 
-class StorageError(Explained, OSError):
+class StorageError(SystemFailure):
     """The folder of a run cannot be written or read any more.
 
     Attributes:
@@ -49,18 +49,16 @@ def located(folder: Path) -> Path | None:
     return None
 
 
-@contextmanager
-def storage_errors(folder: Path) -> Generator[None, None, None]:
-    """Context that turns the errors of a run folder's storage into StorageError; others pass unchanged."""
-    try:
-        yield
-    except OSError as error:
-        sentence = None if isinstance(error, Explained) else described(error, folder)
-        if sentence is None:
-            raise
-        found = StorageError(sentence)
-        found.lasting = error.errno in (*NO_SPACE, *_LOCKED) or not _is_there(folder)
-        raise found from error
+def storage_error(error: Exception, folder: Path) -> StorageError | None:
+    """An error of a run folder's storage, explained; None for an error that has another cause."""
+    if not isinstance(error, OSError) or isinstance(error, Explained):
+        return None
+    sentence = described(error, folder)
+    if sentence is None:
+        return None
+    found = StorageError(sentence)
+    found.lasting = error.errno in (*NO_SPACE, *_LOCKED) or not _is_there(folder)
+    return found
 
 
 def described(error: OSError, folder: Path, needed: int = 0) -> str | None:
@@ -89,11 +87,33 @@ def _no_space(error: OSError, folder: Path, file: str | None, needed: int) -> st
     free = free_bytes(folder)
     if file is None and free >= ENOUGH_BYTES:
         return None  # another disk, such as that of temporary files
-    full = "the disk quota is used up" if error.errno == errno.EDQUOT else "the disk is full"
-    size = f" takes about {_megabytes(needed)}" if needed else " could not be written"
+    what = f"{file or 'a file'} " + (f"takes about {_megabytes(needed)}" if needed else "could not be written")
+    if error.errno == errno.EDQUOT:
+        return f"{QUOTA_USED_UP} at {shown(folder)}: {what}; remove files that count in the quota first"
+    if _is_uncounted(free, needed):
+        free_there = f"although {_megabytes(free)} are free by its file system"
+        unknown = "storage under it (thin provisioning) or a limit of the folder is used up: free some space first"
+        return f"the disk takes no more at {shown(folder)}: {what}, {free_there}; {unknown}"
     missing = f", {_megabytes(needed - free)} are missing" if needed > free else ""
     space = f"{_megabytes(free)} are free{missing}; free some space first"
-    return f"{full} at {shown(folder)}: {file or 'a file'}{size}, {space}"
+    return f"the disk is full at {shown(folder)}: {what}, {space}"
+
+
+def _is_uncounted(free: int, needed: int) -> bool:
+    """Whether the lack of space is one that the file system does not know of.
+
+    Other workers' files of the same checkpoint, which have failed and are removed, may be free by now.
+    """
+    return free >= ENOUGH_BYTES + 4 * needed
+
+
+def reason_of_loss(error: OSError, folder: Path) -> str:
+    """Why there is no space, for a log's warning."""
+    if error.errno == errno.EDQUOT:
+        return QUOTA_USED_UP
+    free = free_bytes(folder)
+    full = "the disk takes no more" if _is_uncounted(free, 0) else "the disk is full"
+    return f"{full} ({_megabytes(free)} free)"
 
 
 def no_space_for(error: OSError, path: Path, needed: int) -> StorageError | None:

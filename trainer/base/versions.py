@@ -5,6 +5,8 @@ import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+TESTED_PYTHON, TESTED_TORCH = "3.11", "2.13.0"
+"""What CI runs the tests with."""
 _PACKAGES = ("leyden", "torch", "lightning", "hydra-core", "numpy")
 
 
@@ -18,6 +20,18 @@ def versions() -> dict[str, str]:
             continue
     revision = _git_revision()
     return {**found, "git": revision} if revision else found
+
+
+def version_text() -> str:
+    """What is installed here, and what is tested."""
+    try:
+        torch = f"torch {version('torch')}"
+    except PackageNotFoundError:
+        torch = "no torch"
+    return (
+        f"leyden {version('leyden')} with Python {platform.python_version()} and {torch}, on {platform.system()}\n"
+        f"tested: Python {TESTED_PYTHON} with torch {TESTED_TORCH} on Linux; 3.12 and 3.13 in what needs no torch"
+    )
 
 
 def _git_revision() -> str | None:

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from ..base.errors import WIDTH
+from ..base.errors import WIDTH, shortened
 from ..config.reference.group_choices import group_choices
 from .verbs import CFG, CONFIG_DIR, HELP, MULTIRUN, VERBS, VERSION, Flag
 
@@ -12,28 +12,25 @@ WIDEST = 34
 
 EXAMPLES = """\
   leyden                                                  LeNet-5 on handwritten digits
-  leyden dataset=cifar10 dataset.root=PATH model=resnet20 trainer.max_epochs=3
   leyden topology.devices_per_node=2 strategy=ddp         two workers
   leyden -m model=lenet5,mlp optimizer.lr=0.1,0.01        a sweep of four
-  leyden topology=slurm topology.device.kind=cuda topology.nodes=4 strategy=ddp     a job in Slurm's queue
   leyden --config-dir MYCONF model=mine                   your own YAML and class"""
 
 
 def help_text(config_dir: str | None = None) -> str:
     """Verbs, groups with their choices, flags and examples."""
-    groups = {name: ", ".join(choices) for name, choices in group_choices(config_dir).items()}
+    groups = {name: ", ".join(_folded(choices)) for name, choices in group_choices(config_dir).items()}
     return "\n".join(
         [
             "leyden [VERB] [GROUP=CHOICE ...] [KEY=VALUE ...]",
             "",
             "Verbs",
-            *columns({f"{name} {verb.words}".rstrip(): verb.text for name, verb in VERBS.items()}),
+            *columns({_in_a_line(f"{name} {verb.words}".rstrip()): verb.text for name, verb in VERBS.items()}),
             "",
             "Groups, each of which can be changed alone",
             *columns(groups),
             "",
-            "Keys: leyden help GROUP | GROUP=CHOICE | KEY explains them. +KEY=VALUE adds a constructor argument,",
-            "      GROUP=null takes a group away.",
+            "Keys: leyden help GROUP|KEY. +KEY=VALUE adds a constructor argument, GROUP=null takes a group away.",
             "",
             "Flags used most; all of a verb: leyden VERB --help",
             *_flags((MULTIRUN, CFG, CONFIG_DIR)),
@@ -44,12 +41,41 @@ def help_text(config_dir: str | None = None) -> str:
     )
 
 
+def _in_a_line(usage: str) -> str:
+    """The usage of a verb without its overrides, where it is too long for the first column."""
+    return usage if len(usage) <= WIDEST else usage.removesuffix(" [KEY=VALUE ...]")
+
+
+def _folded(choices: Sequence[str]) -> list[str]:
+    """Choices of a group, NAME and NAME_small as one."""
+    small = {name for name in choices if name.removesuffix("_small") in choices and name.endswith("_small")}
+    return [f"{name}[_small]" if f"{name}_small" in small else name for name in choices if name not in small]
+
+
 def verb_text(name: str) -> str:
     """The page of one verb."""
     verb = VERBS[name]
     examples = ["", "Examples", *(f"  {line}" for line in verb.examples)] if verb.examples else []
     usage = f"leyden {'[train]' if name == 'train' else name} {'[FLAGS] ' if verb.flags else ''}{verb.words}".rstrip()
-    return "\n".join([usage, "", f"  {verb.text}", "", "Flags", *_flags(verb.flags), *examples])
+    return "\n".join(
+        [usage, "", f"  {verb.text}", *_keys(name, verb.keys), "", "Flags", *_flags(verb.flags), *examples]
+    )
+
+
+def _keys(verb: str, files: Sequence[str]) -> list[str]:
+    """Keys of a verb's own, with their defaults."""
+    if not files:
+        return []
+    from ..config.reference.yaml_library import Library
+
+    lines: list[str] = []
+    for file in files:
+        found = Library().file(file).keys.items()
+        keys = {name: key for name, key in found if name != "_target_" and not isinstance(key.value, dict)}
+        of = f" of {verb} {file.removeprefix(f'{verb}_')}" if file != verb else ""
+        rows = {f"{name}={shortened(key.value)}": key.comment for name, key in keys.items()}
+        lines += ["", f"Keys{of}, beside those of the config", *columns(rows)]
+    return lines
 
 
 def _flags(flags: Sequence[Flag]) -> list[str]:

@@ -1,9 +1,7 @@
-"""Verbs for runs and machines that train nothing: status, stop, doctor, view, schema, topology."""
+"""Verbs that train no run: plan, find, status, stop, doctor, bench, inspect, prepare, manifest, view, ..."""
 
 import argparse
 import json
-import os
-import sys
 from pathlib import Path
 
 from ..base.errors import ConfigError, refuse
@@ -28,29 +26,88 @@ def stop(parsed: argparse.Namespace) -> int:
 def doctor(parsed: argparse.Namespace) -> int:
     from ..config.compose import Composer
     from ..diagnostics.doctor.freeze import frozen_doctor_run
+    from ..diagnostics.doctor.training.run import START, examine_training, plan_training, split
 
-    config, claimed = frozen_doctor_run(Composer(parsed.config_dir), parsed.words, parsed.write)
+    composer = Composer(parsed.config_dir)
+    words, cases = split(parsed.words) if parsed.train else (parsed.words, [])
+    config, claimed = frozen_doctor_run(composer, words, parsed.write)
+    if parsed.train:
+        plan_training(composer, config, claimed.folder, [w for w in words if not w.startswith("hydra.")], cases)
     if config.launcher == "node":
         return print_node_command(config, claimed.folder)
     try:
-        return start_run(config, claimed.folder, "train", None)
+        code = start_run(config, claimed.folder, "train", None)
     except ConfigError:
         claimed.release()
         raise
+    if config.launcher == "slurm":
+        return code
+    return examine_training(config, claimed.folder, code, lambda folder: (START, str(folder)))
+
+
+def inspect(parsed: argparse.Namespace) -> int:
+    if parsed.words[:1] != ["augment"]:
+        from .inspect_run import inspect_run
+
+        return inspect_run(parsed)
+    if parsed.best:
+        raise refuse("--best", "chooses a checkpoint, and inspect augment has no run", remedy="leave out --best")
+    from .augmented_images import draw_augmented_images
+
+    return draw_augmented_images(parsed.words[1:], parsed.config_dir, Path(parsed.out or "augment.png"))
+
+
+def prepare(parsed: argparse.Namespace) -> int:
+    from .prepare import prepare_shards
+
+    return prepare_shards(parsed.words, parsed.config_dir)
+
+
+def manifest(parsed: argparse.Namespace) -> int:
+    from .manifest import print_manifest
+
+    return print_manifest(parsed.words, parsed.config_dir)
+
+
+def bench(parsed: argparse.Namespace) -> int:
+    if parsed.words[:1] != ["data"]:
+        raise refuse("bench", "measures one thing: must be data", " ".join(parsed.words[:1]) or ...,
+                     "leyden bench data dataset=... augment=...")  # fmt: skip
+    from .data_bench import bench_data
+
+    return bench_data(parsed.words[1:], parsed.config_dir, parsed.json)
+
+
+def plan(parsed: argparse.Namespace) -> int:
+    from .plan.verb import plan_training
+
+    return plan_training(parsed)
+
+
+def completion(parsed: argparse.Namespace) -> int:
+    from .completion.function import print_function
+
+    return print_function(parsed.words)
+
+
+def find(parsed: argparse.Namespace) -> int:
+    from .find.settings import WHAT
+
+    if parsed.words[:1] == ["lr"]:
+        from .find.lr import find_lr
+
+        return find_lr(parsed.words[1:], parsed.config_dir)
+    if parsed.words[:1] == ["batch_size"]:
+        from .find.batch_size import find_batch_size
+
+        return find_batch_size(parsed.words[1:], parsed.config_dir)
+    raise refuse("find", f"finds one of {' and '.join(WHAT)}", " ".join(parsed.words[:1]) or ..., "leyden find lr")
 
 
 def view(parsed: argparse.Namespace) -> int:
-    if len(parsed.words) > 1:
-        raise refuse("view", "takes one folder", " ".join(parsed.words), f"leyden view {parsed.words[0]}")
-    folder = Path(parsed.words[0] if parsed.words else "outputs")
-    if not folder.is_dir():
-        raise refuse("view", "there is no such folder", str(folder), "leyden view FOLDER of a run, a sweep or all runs")
-    # -P: TensorBoard tries to import packages that may lie in the current folder, which may be somebody else's
-    command = [sys.executable, "-P", "-m", "tensorboard.main", "--logdir", str(folder), "--host", "localhost"]
-    port = ["--port", str(parsed.port)] if parsed.port is not None else []
-    sys.stdout.flush()
-    # exec: a signal to the command then ends TensorBoard.
-    os.execv(sys.executable, [*command, *port])
+    from .view import view_folders
+
+    return view_folders(parsed.words, parsed.port)
 
 
 def schema(parsed: argparse.Namespace) -> int:

@@ -5,11 +5,13 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..base.errors import ConfigError, listed, nearest, refuse
-from . import inspect_verbs, train_verbs
+from ..base.errors import ConfigError, SystemFailure, listed, nearest, refuse
+from ..base.open_files import open_file_error
+from . import inspect_verbs, run_verbs, train_verbs
 from .help import help_text, verb_text
 from .verbs import VERBS, all_flags, verbs_with
 
@@ -33,9 +35,13 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
+        if error.errno == errno.ENAMETOOLONG:
+            return _refused_path(error)
+        failure = error if isinstance(error, SystemFailure) else open_file_error(error)
+        if failure is None:
             raise
-        return _refused_path(error)
+        print(f"leyden: {failure}", file=sys.stderr)
+        return 1
 
 
 def _refused_path(error: OSError) -> int:
@@ -45,8 +51,13 @@ def _refused_path(error: OSError) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
+    """Parser that raises ConfigError instead of exiting.
+
+    Attributes:
+        arguments: the command line.
+    """
+
     arguments: Sequence[str] = ()
-    """Parser that raises ConfigError instead of exiting."""
 
     def error(self, message: str) -> NoReturn:
         from .flags import usage_error
@@ -99,15 +110,26 @@ def _refuse_foreign_flags(verb: str, given: Mapping[str, Any]) -> None:
             raise refuse(flag.names[0], text, remedy=f"leyden {verb} --help, which lists its own")
 
 
-_VERBS: Mapping[str, Callable[[argparse.Namespace], int]] = {
+Verb = Callable[[argparse.Namespace], int]
+_VERBS: Mapping[str, Verb] = {
     "train": train_verbs.train,
-    "eval": train_verbs.evaluate,
+    "eval": run_verbs.evaluate,
+    "predict": run_verbs.predict,
+    "compare": run_verbs.compare,
+    "export": run_verbs.export,
     "resume": train_verbs.resume,
     "node": train_verbs.node,
     "view": inspect_verbs.view,
     "schema": inspect_verbs.schema,
     "topology": inspect_verbs.topology,
     "doctor": inspect_verbs.doctor,
+    "plan": inspect_verbs.plan,
+    "bench": inspect_verbs.bench,
+    "inspect": inspect_verbs.inspect,
+    "prepare": inspect_verbs.prepare,
+    "manifest": inspect_verbs.manifest,
+    "completion": inspect_verbs.completion,
+    "find": inspect_verbs.find,
     "status": inspect_verbs.status,
     "stop": inspect_verbs.stop,
 }
@@ -115,23 +137,43 @@ _VERBS: Mapping[str, Callable[[argparse.Namespace], int]] = {
 
 def _dispatch(parsed: argparse.Namespace) -> int:
     if parsed.version:
-        from importlib.metadata import version
+        from ..base.versions import version_text
 
-        return _print(f"leyden {version('leyden')}")
+        return _print(version_text())
     if parsed.help or parsed.verb == "help":
         return _help(parsed)
     if (parsed.resolve or parsed.package) and not parsed.cfg:
         raise refuse("--resolve" if parsed.resolve else "--package", "goes with --cfg only", remedy="--cfg job")
+    verb = _VERBS[parsed.verb]
     if VERBS[parsed.verb].starts_workers and not (parsed.cfg or parsed.info):
-        from ..launch.foreign_launchers import refuse_foreign_launcher
-
-        refuse_foreign_launcher(os.environ)
+        verb = _started_once(parsed, verb)
     if not parsed.trust:
-        return _VERBS[parsed.verb](parsed)
+        return verb(parsed)
     from ..config.target_policy.untrusted_runs import trust
 
     with trust():
-        return _VERBS[parsed.verb](parsed)
+        return verb(parsed)
+
+
+def _started_once(parsed: argparse.Namespace, verb: Verb) -> Verb:
+    """The verb, or its part for one of several processes that another program has started.
+
+    Raises:
+        ConfigError: there are several, and the command line does not say so; or this is no Linux.
+    """
+    if sys.platform != "linux":
+        text = "needs Linux: processes are ended, watched and bound by its means"
+        remedy = "a Linux machine, container or WSL2; --cfg, schema, status, compare and view work here"
+        raise refuse(f"leyden {parsed.verb}", text, sys.platform, remedy)
+    from ..launch.external.starters import EXTERNAL, refuse_starter
+
+    # on the command line, since rank 0 alone reads YAML
+    if parsed.verb in ("train", "resume") and EXTERNAL in parsed.words:
+        from .external import run_external
+
+        return partial(run_external, verb=verb)
+    refuse_starter(os.environ)
+    return verb
 
 
 def _help(parsed: argparse.Namespace) -> int:

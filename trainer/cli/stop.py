@@ -16,7 +16,7 @@ from ..runs.status import RunStatus, runs_in, statuses
 
 _POLL_S = 0.1
 _REMIND_S = 60.0
-SAVED = ("preempted", "interrupted", "done", "stopped early")
+SAVED = ("preempted", "interrupted", "done", "stopped early", "pruned")
 
 
 def stop_run(named: str) -> int:

@@ -1,17 +1,17 @@
-"""Verbs that train or evaluate: train, eval, resume, node."""
+"""Verbs that train: train, resume, node."""
 
 import argparse
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import CannotStart, ConfigError, refuse
+from ..base.errors import CannotStart, ConfigError, SystemFailure, refuse
 
 if TYPE_CHECKING:
-    from ..config.compose import Run
+    from ..config.compose import ComposedRun
 
 
 def train(parsed: argparse.Namespace) -> int:
@@ -22,21 +22,35 @@ def train(parsed: argparse.Namespace) -> int:
         return _print_config(composer, parsed)
     if parsed.info:
         return _print_info(composer, parsed)
-    return _sweep(composer, parsed.words) if parsed.multirun else _start_new(composer, parsed.words)
+    return _sweep(composer, parsed.words) if parsed.multirun else _start_new(composer, parsed)
 
 
 def _sweep(composer: Any, overrides: list[str]) -> int:
+    from ..base.paths import shown
+    from ..base.system_errors import system_failure
     from ..sweep.sweep import Sweep
 
-    return Sweep(composer, overrides).run()
+    sweep = Sweep(composer, overrides)
+    try:
+        return sweep.run()
+    except OSError as error:
+        if sweep.folder is None:
+            raise
+        failure = error if isinstance(error, SystemFailure) else system_failure(error, sweep.folder)
+        if failure is None:
+            raise
+        print(f"{failure}\ncontinue with: leyden resume {shown(sweep.folder)}", file=sys.stderr, flush=True)
+        return 1
 
 
-def _start_new(composer: Any, overrides: list[str]) -> int:
-    run = composer.run(overrides)
+def _start_new(composer: Any, parsed: argparse.Namespace) -> int:
+    from ..entrypoints.fork_server import prepare
+
+    overrides = _for_started_processes(composer, parsed.words)
+    run = composer.run(overrides, prepare)
     # not above: a mistake in the config does not wait for them
+    from ..api.training import new_run
     from ..base.paths import shown
-    from ..runs.folder import freeze, refuse_frozen
-    from ..runs.lease import hold_lease
     from ..sweep.hopping_plan import is_pipeline
 
     if run.is_sweep:
@@ -44,26 +58,29 @@ def _start_new(composer: Any, overrides: list[str]) -> int:
     if is_pipeline(run.composed):
         text = "trains the models of a sweep concurrently, and this is one run"
         raise refuse("hydra/launcher", text, "pipeline", "leyden -m hydra/launcher=pipeline ...")
-    claim = composer.claim(run, overrides)
-    folder = claim.folder
-    with ExitStack() as lease:
-        # a folder named by the user may be another start's, too: only its leader writes into it
-        lease.enter_context(hold_lease(folder))
-        refuse_frozen(folder, "hydra.run.dir")
-        try:
-            freeze(folder, composer.frozen_in(run, folder))
-            composer.write_dot_hydra(run, folder)
-            _announce(run, overrides)
-            if run.config.launcher == "node":
-                print(f"run folder: {shown(folder)}")
-                return print_node_command(run.config, folder)
-            if run.config.launcher == "slurm":
-                # the job may begin, and lead, before sbatch returns
-                lease.close()
-            return start_run(run.config, folder, "train", None)
-        except ConfigError as error:
-            claim.release()
-            raise composer.with_remedies(error.located(composer.origin(overrides).where), overrides) from None
+    existing = _existing(composer, run)
+    if existing is not None:
+        return go_on(parsed, existing, [f"topology.{key}={getattr(run.config.topology, key)}" for key in _SIZES])
+    with new_run(composer, run, overrides) as (folder, lease):
+        _announce(run, overrides)
+        if run.config.launcher == "node":
+            print(f"run folder: {shown(folder)}")
+            return print_node_command(run.config, folder)
+        if run.config.launcher == "slurm":
+            # the job may begin, and lead, before sbatch returns
+            lease.close()
+        return start_run(run.config, folder, "train", None)
+
+
+def _for_started_processes(composer: Any, overrides: list[str]) -> list[str]:
+    """The overrides, with the sizes of the topology from another program that has started this one's processes."""
+    from ..launch.external.starters import EXTERNAL
+
+    if EXTERNAL not in overrides:
+        return overrides
+    from ..launch.external.sizes import with_sizes
+
+    return with_sizes(overrides, composer.composed(overrides).topology)
 
 
 def start_run(config: Any, folder: Path, verb: str, checkpoint: Path | None) -> int:
@@ -77,6 +94,10 @@ def start_run(config: Any, folder: Path, verb: str, checkpoint: Path | None) -> 
         if verb == "train":
             print(f"run folder: {shown(folder)}", flush=True)
         return code
+    if config.launcher == "external" and verb != "eval":
+        from ..entrypoints.external import lead
+
+        return _as_config_error(verb, lambda: lead(config, folder, verb, checkpoint))
     from ..entrypoints.start import start
 
     return _as_config_error(verb, lambda: start(folder, verb, checkpoint))
@@ -104,7 +125,7 @@ def print_node_command(config: Any, named: Path, flag: str = "") -> int:
     return 0
 
 
-def _announce(run: "Run", overrides: list[str]) -> None:
+def _announce(run: "ComposedRun", overrides: list[str]) -> None:
     from ..config.checks import slow_settings
 
     chosen = run.composed.hydra.runtime.choices
@@ -125,7 +146,7 @@ def _print_config(composer: Any, parsed: argparse.Namespace) -> int:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from ..config.compose import unresolved
+    from ..config.composition.resolved_values import unresolved
 
     composed = composer.composed(parsed.words)
     whole = parsed.package in (None, "_global_")
@@ -151,48 +172,79 @@ def _print_info(composer: Any, parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _named_run(parsed: argparse.Namespace) -> tuple[str, list[str]]:
+def named_run(parsed: argparse.Namespace, example: str = "") -> tuple[str, list[str]]:
+    """The run or checkpoint that a command names, and its other words. `example`: further words of the remedy."""
     from ..base.paths import exists
 
     named = [word for word in parsed.words if "=" not in word or exists(word)]
     if len(named) != 1:
         text = "needs the folder of a run, or a checkpoint in it" if not named else "takes one run at a time"
-        raise refuse(parsed.verb, text, " ".join(named) if named else ..., f"leyden {parsed.verb} outputs/DAY/TIME")
+        remedy = f"leyden {parsed.verb} outputs/DAY/TIME{example}"
+        raise refuse(parsed.verb, text, " ".join(named) if named else ..., remedy)
     return named[0], [word for word in parsed.words if word != named[0]]
 
 
-def evaluate(parsed: argparse.Namespace) -> int:
-    from ..config.reopen import DEVICE_KIND, change, evaluated_on, open_run, read_changes
+_SIZES = ("launcher", "nodes", "devices_per_node")
+"""Keys of the topology that a command which goes on with a run takes from itself, not from the run."""
 
-    named, overrides = _named_run(parsed)
-    others = [override for override in overrides if not override.startswith(f"{DEVICE_KIND}=")]
-    if others:
-        raise refuse(others[0], f"a run is evaluated as it was trained; only {DEVICE_KIND} may differ",
-                     remedy=f"leyden init_from={named} trainer.max_epochs=... for another one")  # fmt: skip
-    changes = read_changes(overrides)
-    run = open_run(named, changes.given)
-    change(run, changes)
-    config = run.validated()
-    if overrides and config.launcher != "local":
-        text = "may differ only where this command starts the workers"
-        raise refuse(DEVICE_KIND, text, config.topology.device.kind, f"leyden eval {named}")
-    if config.launcher == "node":
-        return print_node_command(config, run.checkpoint or run.folder, "--eval ")
-    with evaluated_on(config.topology.device.kind if overrides else None):
-        return start_run(config, run.folder, "eval", run.checkpoint)
+
+def _existing(composer: Any, run: "ComposedRun") -> Path | None:
+    """The folder of the run, where the command is to go on with it: topology.on_existing=resume.
+
+    Raises:
+        ConfigError: the run there has another config.
+    """
+    from ..base.paths import shown
+    from ..config.compose import run_dir_of
+    from ..runs.folder import FROZEN, absolute_paths
+    from ..runs.frozen import values_when_frozen
+
+    folder = run_dir_of(run.composed)
+    if run.config.topology.on_existing != "resume" or not (folder / FROZEN).exists():
+        return None
+    before, now = values_when_frozen(folder), absolute_paths(composer.frozen_in(run, folder))
+    own = ("topology", "processes", "composition")
+    compared = [{key: value for key, value in values.items() if key not in own} for values in (before, now)]
+    key = next(_differing(compared[0], compared[1]), None)
+    if key is None:
+        return folder
+    text = f"the run in {shown(folder)} has another {key} than this command"
+    raise refuse("topology.on_existing", text, "resume", f"leyden resume {shown(folder)}, or another folder")
+
+
+def _differing(one: Any, other: Any, key: str = "") -> Iterator[str]:
+    """Keys of two trees of values at which they differ."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for name in sorted(one.keys() | other.keys()):
+            yield from _differing(one.get(name), other.get(name), f"{key}.{name}" if key else name)
+    elif one != other:
+        yield key
+
+
+def go_on(parsed: argparse.Namespace, folder: Path, changes: list[str]) -> int:
+    """Resume the run of a folder from its last checkpoint. Returns its exit code; 0 where nothing is left to train."""
+    from ..config.ended_runs import changed_since_end, end_reason
+    from ..config.schema import load
+
+    ended = end_reason(folder, load(folder), None, changed_since_end(folder))
+    if ended is not None:
+        print(f"nothing is left to train: the run {ended}", flush=True)
+        return 0
+    return resume(argparse.Namespace(**{**vars(parsed), "verb": "resume", "words": [str(folder), *changes]}))
 
 
 def resume(parsed: argparse.Namespace) -> int:
     from ..base.paths import absolute
     from ..config.ended_runs import refuse_ended
     from ..config.reopen import change, open_run, read_changes, written_changes
+    from ..entrypoints.fork_server import prepare
     from ..launch.slurm.submit import refuse_if_queued
     from ..runs.folder import is_sweep, pipeline_of
     from ..runs.frozen import trials_in
     from ..runs.lease import hold_lease, refuse_running
     from ..runs.slurm import STOP_REQUESTED
 
-    named, overrides = _named_run(parsed)
+    named, overrides = named_run(parsed)
     if is_sweep(named):
         from ..sweep.resume import resume_sweep
 
@@ -200,14 +252,14 @@ def resume(parsed: argparse.Namespace) -> int:
     changes = read_changes(overrides, parsed.config_dir)
     run = open_run(named, changes.given)
     change(run, changes)
-    config = run.validated()
+    config = run.validated(prepare)
     pipeline = pipeline_of(run.folder)
     for folder in (run.folder, *trials_in(run.folder), *([] if pipeline is None else [pipeline])):
         refuse_running(folder)
     refuse_if_queued(run.folder)
     # a job of Slurm's may begin, and lead, before sbatch returns; the other nodes lead elsewhere
     with ExitStack() as resuming:
-        if config.launcher == "local":
+        if config.launcher in ("local", "external"):
             resuming.enter_context(hold_lease(run.folder))
         refuse_ended(run.folder, config, run.checkpoint, changes.dotted)
         resuming.enter_context(written_changes(run, changes))
@@ -222,7 +274,7 @@ def node(parsed: argparse.Namespace) -> int:
     from ..config.reopen import open_run
     from ..launch.rendezvous import Rendezvous
 
-    named, overrides = _named_run(parsed)
+    named, overrides = named_run(parsed)
     if overrides:
         remedy = f"leyden resume {named} {overrides[0]}, and then the command that it prints"
         raise refuse(overrides[0], "every node reads the frozen config, without overrides", remedy=remedy)
@@ -240,4 +292,10 @@ def node(parsed: argparse.Namespace) -> int:
     from ..launch.multi_node import launch
 
     verb = "eval" if parsed.eval else "resume"
-    return _as_config_error("node", lambda: launch(job_of(config, run.folder, verb, run.checkpoint), rendezvous))
+    code = _as_config_error("node", lambda: launch(job_of(config, run.folder, verb, run.checkpoint), rendezvous))
+    if config.doctor is None:
+        return code
+    from ..diagnostics.doctor.training.run import examine_training
+
+    own = ["leyden", "node", "--rendezvous", str(rendezvous)]
+    return examine_training(config, run.folder, code, lambda folder: [*own, str(folder)])

@@ -4,47 +4,59 @@ import importlib.util
 import inspect
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
-from ..base.errors import ConfigError, Problem, listed, nearest, raise_all
+from ..base.errors import ConfigError, Problem, nearest, raise_all
 from ..base.paths import exists
 from ..hardware.comm_env import missing_hardware, settings
-from ..hardware.topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count
+from ..hardware.topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count, shares_gpus
 from .faults import fault
-from .known_names import meant_metric
 from .lightning.base_classes import class_overrides, is_data_module_class, is_module_class
 from .lightning.callbacks import is_lightning_callback, needs_a_logger, refusal
 from .lightning.trainer_attributes import TRAINER_ATTRIBUTES
 from .lightning.trainer_uses import uses
+from .rules.contrastive import contrastive
+from .rules.fine_tuning import existing_part, frozen_parameters, initial_weights, unfreezing
+from .rules.launcher_checks import external_launcher, local_launcher, slurm_launcher
+from .rules.logged_metrics import monitored_metrics
+from .rules.optimizer_checks import divided_parameters, group_options, schedule_problems
+from .rules.trainer_keys import elastic_max_time, trainer_keys
 from .schema import TASK_LOADERS, Config, Target, with_processes, workers_on_node
 from .signatures import find, is_a, parameters_of, refused_names, signature_problems
-from .slurm_checks import slurm_problems
 from .strategy_class import StrategyDeclarations, declared_before_import, declared_by, hook_problems
-from .trainer_keys import elastic_max_time, trainer_keys
+from .teacher import teacher_problems
 
 Check = Callable[[Config], Iterator[Problem]]
+DATA_FOLDERS = ("root", "path", "data_dir")
+"""Arguments of datasets that name files."""
 
 
-def check_values(config: Config, resumed: bool = False) -> None:
+def check_values(config: Config, resumed: bool = False, planned: bool = False) -> None:
     """Check the rules between keys, and between keys and this machine.
+
+    Args:
+        planned: nothing is to be started, so that this machine need have neither devices nor data.
 
     Raises:
         ConfigError: with every mistake found.
     """
     raise_all(refused_names(config))
     plain: list[Check] = [
-        _launcher, _hardware, _fabric, _precision, _partitions, _data_folder, _learning_rate, _momentum, trainer_keys,
+        slurm_launcher, _hardware, _fabric, _precision, _partitions, _shuffle, _data_folder, _cache, _learning_rate,
+        _momentum, trainer_keys, frozen_parameters,
     ]  # fmt: skip
     if config.processes is not None:
         plain = [*_BY_STRATEGY, *plain]
     if not resumed:
-        plain.append(_init_from)
-    raise_all(problem for rule in plain for problem in rule(config))
+        plain += [initial_weights, teacher_problems]
+    raise_all(problem for rule in plain if not (planned and rule in _OF_THIS_MACHINE) for problem in rule(config))
 
 
-def check_classes(config: Config) -> Config:
+def check_classes(config: Config, planned: bool = False) -> Config:
     """Check the rules between keys and the classes that they name. Imports the classes, builds none.
+
+    Args:
+        planned: as of `check_values`.
 
     Returns:
         The config with the processes declared by its strategy's class.
@@ -59,10 +71,11 @@ def check_classes(config: Config) -> Config:
             config = with_processes(config)
         except Exception as error:  # the class is the user's
             raise ConfigError(fault("strategy", config.strategy, error)) from error
-        raise_all(problem for rule in _BY_STRATEGY for problem in rule(config))
+        rules = [rule for rule in _BY_STRATEGY if not (planned and rule in _OF_THIS_MACHINE)]
+        raise_all(problem for rule in rules for problem in rule(config))
     with_classes: list[Check] = [
-        _dataset_class, _task_and_model, _task_loaders, _trainer_uses, _monitor, _logged, _loggers, _strategy_config,
-        _callback_configs, _lightning_callbacks,
+        _dataset_class, _task_and_model, _task_loaders, _trainer_uses, _schedule_rules, monitored_metrics, _loggers,
+        _strategy_config, _contrastive, _callback_configs, _lightning_callbacks, _optimizer_rules,
     ]  # fmt: skip
     raise_all(problem for rule in with_classes for problem in rule(config))
     return config
@@ -100,24 +113,8 @@ def _global_batch(config: Config) -> Iterator[Problem]:
 
 
 def _runs_here(config: Config) -> bool:
-    """Whether workers run on this machine: on a login node of Slurm no GPU can be counted."""
-    return config.launcher != "slurm"
-
-
-def _launcher(config: Config) -> Iterator[Problem]:
-    topology = config.topology
-    if config.launcher == "slurm":
-        yield from slurm_problems(topology.slurm)
-        if topology.device.kind == "auto":
-            text = "the machine that submits a job cannot tell what the job's nodes have: must be one of cpu, cuda"
-            yield Problem("topology.device.kind", text, "auto", "topology.device.kind=cuda")
-
-
-def _local_launcher(config: Config) -> Iterator[Problem]:
-    topology = config.topology
-    if topology.launcher == "local" and topology.nodes > 1 and not config.simulated:
-        text = "launcher=local starts workers on this machine only"
-        yield Problem("topology.nodes", text, topology.nodes, "topology.launcher=node or topology.nodes=1")
+    """Whether workers run on this machine: on a login node of Slurm no GPU can be counted, nor for pods elsewhere."""
+    return config.launcher != "slurm" and not config.topology.in_pods
 
 
 def _hardware(config: Config) -> Iterator[Problem]:
@@ -143,7 +140,7 @@ def _devices(config: Config) -> Iterator[Problem]:
     if kind == "cuda" and not gpu_count():
         yield Problem("topology.device.kind", "there is no GPU that torch can use on this machine", "cuda",
                       "topology.device.kind=cpu")  # fmt: skip
-    elif kind == "cuda" and wanted > gpu_count():
+    elif kind == "cuda" and wanted > gpu_count() and not shares_gpus():
         available = f"this machine has {gpu_count()} GPU" + ("s" if gpu_count() > 1 else "")
         yield Problem(key, f"{available} (CUDA_VISIBLE_DEVICES counts)", wanted, f"{key}={gpu_count()}")
     elif kind == "cpu" and wanted > CPU_WORKERS_PER_CORE * cores():
@@ -161,15 +158,31 @@ def _strategy_workers(config: Config) -> Iterator[Problem]:
     most, workers = _declared(config).max_workers, config.topology.workers
     if most is None or workers <= most:
         return
-    name = config.strategy.target.rpartition(".")[2]
-    name = name.lower() if declared_before_import(config.strategy.target) else name
+    name = _strategy_name(config)
     count = "one worker" if most == 1 else f"at most {most} workers"
     text = f"strategy={name} trains on {count}, but the topology has {workers}; ddp uses all of them"
     yield Problem("strategy", text, name, "strategy=ddp")
 
 
-_BY_STRATEGY: list[Check] = [_global_batch, _local_launcher, _devices, _strategy_workers, elastic_max_time]
+def _strategy_name(config: Config) -> str:
+    """Its name on the command line; that of its class where it is the user's."""
+    name = config.strategy.target.rpartition(".")[2]
+    return config.strategy.target.split(".")[-2] if declared_before_import(config.strategy.target) else name
+
+
+def _unfreezing(config: Config) -> Iterator[Problem]:
+    if config.model is not None:
+        yield from unfreezing(config, config.model, _declared(config), _strategy_name(config))
+
+
+_BY_STRATEGY: list[Check] = [
+    _global_batch, local_launcher, external_launcher, _devices, _strategy_workers, elastic_max_time, _unfreezing,
+]  # fmt: skip
 """Checks that need the strategy's declarations: a user-provided class is imported after all other checks."""
+
+
+def _contrastive(config: Config) -> Iterator[Problem]:
+    yield from contrastive(config, _declared(config), _strategy_name(config))
 
 
 def _precision(config: Config) -> Iterator[Problem]:
@@ -179,9 +192,9 @@ def _precision(config: Config) -> Iterator[Problem]:
         remedy = f"trainer.precision=bf16-{precision.removeprefix('16-')}"
         yield Problem("trainer.precision", "float16 needs a GPU, and these workers run on the CPU", precision, remedy)
     fused = config.optimizer is not None and bool(config.optimizer.arguments.get("fused"))
-    if precision == "16-mixed" and fused and config.trainer.gradient_clip_val is not None:
-        text = "a fused optimizer unscales 16-mixed's gradients in its own step, after trainer.gradient_clip_val has "
-        text += "clipped them"
+    if precision == "16-mixed" and fused and config.trainer.reads_gradients:
+        reader = "log_grad_norm" if config.trainer.gradient_clip_val is None else "gradient_clip_val"
+        text = f"a fused optimizer unscales 16-mixed's gradients in its own step, after trainer.{reader} has read them"
         yield Problem("optimizer.fused", text, True, "optimizer.fused=false")
 
 
@@ -196,19 +209,34 @@ def _partitions(config: Config) -> Iterator[Problem]:
         yield Problem("dataset.partition_order", text, order, f"dataset.partition_order=[{example}]")
 
 
+def _shuffle(config: Config) -> Iterator[Problem]:
+    dataset = config.dataset
+    if dataset.shuffling == "global":
+        return
+    if dataset.cache != "none":
+        text = "blocks are for what is read from a disk in every epoch, and dataset.cache keeps all images"
+        yield Problem("dataset.shuffling", text, dataset.shuffling, "dataset.shuffling=global")
+    if dataset.sampling != "instance_balanced":
+        text = "an epoch of blocks reads each sample once, and dataset.sampling draws some several times"
+        yield Problem("dataset.sampling", text, dataset.sampling, "dataset.shuffling=global")
+    if dataset.partitions > 1 and dataset.partitioning != "contiguous":
+        text = "must be contiguous with dataset.shuffling=blocks: only consecutive samples have blocks"
+        yield Problem("dataset.partitioning", text, dataset.partitioning, "dataset.partitioning=contiguous")
+
+
+def _cache(config: Config) -> Iterator[Problem]:
+    dataset = config.dataset
+    if dataset.cache == "device" and dataset.num_workers:
+        text = "must be 0 with dataset.cache=device: what is on the device is not read by processes"
+        yield Problem("dataset.num_workers", text, dataset.num_workers, "dataset.num_workers=0")
+
+
 def _data_folder(config: Config) -> Iterator[Problem]:
-    for name in ("root", "path", "data_dir"):
+    for name in DATA_FOLDERS:
         value = config.dataset.arguments.get(name)
         if isinstance(value, str) and "://" not in value and not exists(value):
-            yield Problem(f"dataset.{name}", f"there is no such file or folder{_existing_part(value)}", value,
+            yield Problem(f"dataset.{name}", f"there is no such file or folder{existing_part(value)}", value,
                           f"dataset.{name}=PATH of the data")  # fmt: skip
-
-
-def _existing_part(path: str) -> str:
-    """The existing part of a path and the first missing one, for a message."""
-    absolute = Path(path).expanduser().absolute()
-    exists = next(parent for parent in absolute.parents if parent.exists())
-    return f"; {exists} exists, {absolute.relative_to(exists).parts[0]!r} in it does not"
 
 
 def _learning_rate(config: Config) -> Iterator[Problem]:
@@ -222,12 +250,6 @@ def _momentum(config: Config) -> Iterator[Problem]:
     if isinstance(momentum, int | float) and not 0 <= momentum < 1:
         text = "must be at least 0 and less than 1"
         yield Problem("optimizer.momentum", text, momentum, "optimizer.momentum=0.9")
-
-
-def _init_from(config: Config) -> Iterator[Problem]:
-    if config.init_from is not None and not exists(config.init_from):
-        text = f"there is no such run folder or file{_existing_part(config.init_from)}"
-        yield Problem("init_from", text, config.init_from, "init_from=RUN, a .ckpt or a .safetensors file")
 
 
 def _class(key: str, node: Target) -> Any:
@@ -287,22 +309,9 @@ def _trainer_uses(config: Config) -> Iterator[Problem]:
                 yield Problem(f"{key}._target_", text, node.target, remedy)
 
 
-def _monitor(config: Config) -> Iterator[Problem]:
-    schedule = config.schedule
-    if schedule is None:
-        return
-    watches = is_a(_class("schedule", schedule), "ReduceLROnPlateau")
-    if watches and schedule.monitor is None:
-        yield Problem("schedule.monitor", "ReduceLROnPlateau needs a metric to monitor", None,
-                      "schedule.monitor=val/loss schedule.interval=epoch")  # fmt: skip
-    if schedule.monitor is not None and not watches:
-        text = f"only ReduceLROnPlateau monitors a metric, {schedule.target.rpartition('.')[2]} does not"
-        yield Problem("schedule.monitor", text, schedule.monitor, "schedule.monitor=null")
-
-
 _PACKAGES = {"WandbLogger": "wandb", "MLFlowLogger": "mlflow", "CometLogger": "comet_ml", "NeptuneLogger": "neptune",
-             "TensorBoardLogger": "tensorboard"}  # fmt: skip
-"""Packages that Lightning's loggers, and classes derived from them, need."""
+             "TensorBoardLogger": "tensorboard", "Trackio": "trackio"}  # fmt: skip
+"""Packages that Lightning's loggers and Trackio, and classes derived from them, need."""
 
 
 def _loggers(config: Config) -> Iterator[Problem]:
@@ -314,41 +323,21 @@ def _loggers(config: Config) -> Iterator[Problem]:
                 yield Problem(f"logger.{name}", text, logger, f"pip install {package}")
 
 
-def _logged(config: Config) -> Iterator[Problem]:
-    """Metrics that a callback or a schedule monitors and a task of Leyden's does not log."""
-    logged = vars(_class("task", config.task)).get("LOGGED")
-    if logged is None:
-        return  # a user-provided task: its first validation shows its metrics
-    watched = [(f"callbacks.{name}.monitor", node.arguments.get("monitor")) for name, node in config.callbacks.items()
-               if node is not None and is_a(_class(f"callbacks.{name}", node), _WATCHES.get(name, ""))]  # fmt: skip
-    watched.append(("schedule.monitor", config.schedule.monitor if config.schedule else None))
-    classes = config.dataset.arguments.get("classes", getattr(_class("dataset", config.dataset), "classes", None))
-    names = [name for name, least in logged.items() if not isinstance(classes, int) or classes >= least]
-    for key, monitor in watched:
-        if isinstance(monitor, str) and monitor != _USUAL_MONITOR and _not_logged(monitor, names):
-            now = [name for name in names if not name.startswith("test/")]
-            close = meant_metric(monitor, now)
-            task, meant = config.task.target.rpartition(".")[2], f"; did you mean {close}?" if close else ""
-            text = f"is not logged{meant}\n{task} logs {listed(now)}"
-            yield Problem(key, text, monitor, f"{key}={close}" if close else "")
-
-
-_WATCHES = {"early_stopping": "EarlyStopping", "checkpoint": "Checkpoint"}
-_USUAL_MONITOR = "val/acc"
-"""Default monitor of the best checkpoints; a task without this metric keeps the newest."""
-
-
-def _not_logged(monitor: str, names: list[str]) -> bool:
-    """Whether neither the task nor the run logs a metric; metrics of strategies have other prefixes."""
-    known = any(monitor == name or monitor.startswith(f"{name}_") for name in names if not name.startswith("test/"))
-    prefix, slash, _ = monitor.partition("/")
-    of_a_task = prefix in ("train", "val", "test", "valid", "validation", "eval") if slash else True
-    return not known and of_a_task and monitor not in ("lr", "epoch")
-
-
 def _strategy_config(config: Config) -> Iterator[Problem]:
     for found in declared_by(_class("strategy", config.strategy)).validate_config(config):
         yield found if isinstance(found, Problem) else Problem("strategy", found, config.strategy.target)
+
+
+def _optimizer_rules(config: Config) -> Iterator[Problem]:
+    optimizer = _class("optimizer", config.optimizer) if config.optimizer is not None else None
+    yield from group_options(config, optimizer)
+    if _declared(config).divides_parameters:
+        yield from divided_parameters(config, optimizer)
+
+
+def _schedule_rules(config: Config) -> Iterator[Problem]:
+    if config.schedule is not None:
+        yield from schedule_problems(config.schedule, _class("schedule", config.schedule))
 
 
 def _callback_configs(config: Config) -> Iterator[Problem]:
@@ -377,3 +366,9 @@ def _lightning_callbacks(config: Config) -> Iterator[Problem]:
             yield Problem(f"callbacks.{name}", refused.text, node.target, remedy)
         elif needs_a_logger(cls) and not any(config.logger.values()):
             yield Problem(f"callbacks.{name}", "needs a logger, and there is none", node.target, "logger=default")
+
+
+_OF_THIS_MACHINE: list[Check] = [
+    _fabric, _data_folder, _devices, local_launcher, external_launcher, initial_weights, teacher_problems,
+]  # fmt: skip
+"""Checks of what a run needs where it starts."""

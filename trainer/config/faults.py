@@ -90,7 +90,8 @@ def _fault(key: str, node: Target, error: Exception) -> Problem:
     )
     starts = _STARTS_WITH_KEY.fullmatch(text)
     if starts:
-        return Problem(starts[1], starts[3], _as_typed(starts[2]))
+        of_node = starts[1].partition(".")[0] in node.arguments
+        return Problem(f"{key}.{starts[1]}" if of_node else starts[1], starts[3], _as_typed(starts[2]))
     name = _argument(text, node.arguments)
     where = f"{key}.{name}" if name else key
     value = _as_typed(node.arguments[name]) if name else node.target.rpartition(".")[2]

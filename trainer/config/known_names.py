@@ -24,8 +24,9 @@ _SAME_VALUE: Mapping[str, str] = {
     "optimizer.lr": "learning_rate lr0 base_lr init_lr initial_lr lrate learningrate",
     "optimizer.weight_decay": "wd l2",
     "optimizer.momentum": "mom",
+    "optimizer.layer_decay": "layerwise_lr_decay llrd layer_lr_decay",
     "schedule": "scheduler sched lr_scheduler lr_schedule lr_scheduler_type",
-    "schedule.warmup_steps": "warmup num_warmup_steps warmup_iters lr_warmup_steps",
+    "schedule.warmup_steps": "warmup warmup_ratio num_warmup_steps warmup_iters lr_warmup_steps",
     "task.label_smoothing": "smoothing label_smoothing_factor",
     "batch_size": "bs batch batchsize train_batch_size global_batch_size mini_batch_size total_batch_size "
     "per_device_train_batch_size batch_size_per_gpu",
@@ -59,7 +60,9 @@ _PRECISION = {"fp32": "32-true", "float32": "32-true", "32": "32-true", "full": 
               "bf16-mixed", "64": "64-true", "fp64": "64-true", "float64": "64-true", "double": "64-true"}  # fmt: skip
 _DEVICE = {"gpu": "cuda", "cuda:0": "cuda", "0": "cuda"}
 _RESUME = "leyden resume {} goes on with that run, init_from={} starts a new one from its weights"
-_LOGGER_CLASS = {"wandb": "WandbLogger", "mlflow": "MLFlowLogger", "comet": "CometLogger", "neptune": "NeptuneLogger"}
+_LOGGER_CLASS = {"comet": "CometLogger", "neptune": "NeptuneLogger"}
+_LOGGERS = ("wandb", "mlflow", *_LOGGER_CLASS)
+"""The first are choices of `logger`."""
 _LOGGER_PACKAGE = {"comet": "comet_ml"}
 _FSDP = f"strategy=fsdp {_MULTI_WORKER}"
 _DDP = f"strategy=ddp {_MULTI_WORKER}"
@@ -69,6 +72,8 @@ _RENDEZVOUS = (
 
 
 def _logger(name: str) -> str:
+    if name not in _LOGGER_CLASS:
+        return f"pip install 'leyden[{name}]', then leyden 'logger=[default,{name}]'"
     package = _LOGGER_PACKAGE.get(name, name)
     target = f"+logger.{name}._target_=lightning.pytorch.loggers.{_LOGGER_CLASS[name]}"
     return f"pip install {package}, then leyden {target}"
@@ -98,31 +103,37 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
         "false": "logger=none", "off": "logger=none", "no": "logger=none",
     },
     "optimizer": {
-        "adam": "optimizer=adamw optimizer.weight_decay=0.0", "momentum": "optimizer=sgd",
-        "nesterov": "optimizer=sgd optimizer.nesterov=true",
-        "rmsprop": "optimizer=adagrad optimizer._target_=torch.optim.RMSprop",
+        "momentum": "optimizer=sgd", "nesterov": "optimizer=sgd optimizer.nesterov=true", "rms": "optimizer=rmsprop",
     },
     "schedule": {
         "step": "schedule=multistep schedule.milestones=[10,20]", "cosineannealinglr": "schedule=cosine",
         "steplr": "schedule=multistep schedule.milestones=[10,20]", "cosine_annealing": "schedule=cosine",
+        "poly": "schedule=polynomial", "reduce_on_plateau": "schedule=plateau", "reducelronplateau": "schedule=plateau",
+        "one_cycle": "schedule=onecycle", "onecyclelr": "schedule=onecycle", "trapezoid": "schedule=wsd",
         "multisteplr": "schedule=multistep schedule.milestones=[10,20]", "cosine_with_warmup":
         "schedule=cosine schedule.warmup_steps=100", "none": "schedule=constant", "fixed": "schedule=constant",
     },
     "dataset": {
-        "mnist": "dataset=digits", "fake": "dataset=synthetic", "random": "dataset=synthetic",
+        "fake": "dataset=synthetic", "random": "dataset=synthetic",
         "fakedata": "dataset=synthetic",
     },
     "callbacks": {
         "modelcheckpoint": "callbacks=default", "earlystopping": "callbacks=[default,early_stopping]",
         "early_stop": "callbacks=[default,early_stopping]", "checkpoint": "callbacks=default",
         "modelema": "callbacks=[default,ema]", "weightaveraging": "callbacks=[default,ema]",
+        "stochasticweightaveraging": "callbacks=[default,swa]",
         "richprogressbar": "callbacks=default", "tqdmprogressbar": "callbacks=default", "progress": "callbacks=default",
     },
     "task": {"classify": "task=classification", "supervised": "task=classification", "autoencoder":
              "task=reconstruction model=cots_autoencoder"},
     "topology": {"gpu": "topology=local", "cuda": "topology=local", "auto": "topology=local", "sbatch":
                  "topology=slurm", "single": "topology=local"},
-    "augment": {"flip": "augment=crop_flip", "random_crop": "augment=crop", "default": "augment=crop_flip"},
+    "augment": {
+        "flip": "augment=crop_flip", "random_crop": "augment=crop", "default": "augment=crop_flip",
+        "random_resized_crop": "augment=imagenet", "randomresizedcrop": "augment=imagenet", "rrc": "augment=imagenet",
+        "color_jitter": "augment=imagenet", "colorjitter": "augment=imagenet", "randaugment": "augment=rand_augment",
+        "ra": "augment=rand_augment", "randomerasing": "augment=random_erasing", "cutout": "augment=random_erasing",
+    },
 }  # fmt: skip
 """By group: names of choices in other tools, and the overrides that do the same here."""
 
@@ -150,7 +161,10 @@ _BY_VALUE: Mapping[str, Mapping[str, str]] = {
                                                                                                  "strategy=single"),
     "deepspeed zero fsdp": {**_switch(_FSDP, "strategy=single"), "": _FSDP},
     "ema model_ema use_ema": _switch("callbacks=[default,ema]", "callbacks=default"),
+    "swa use_swa": _switch("callbacks=[default,swa]", "callbacks=default"),
+    "swa_epoch_start swa_start": {"": "callbacks=[default,swa] callbacks.swa.start={}"},
     "ema_decay model_ema_decay": {"": "callbacks=[default,ema] callbacks.ema.decay={}"},
+    "track_grad_norm grad_norm": {"": "trainer.log_grad_norm=true"},
     "early_stopping early_stop": _switch("callbacks=[default,early_stopping]", "callbacks=default"),
     "patience early_stopping_patience": {"": "callbacks=[default,early_stopping] callbacks.early_stopping.patience={}"},
     "enable_checkpointing save_checkpoint": _switch("callbacks=default", "callbacks=none"),
@@ -159,9 +173,9 @@ _BY_VALUE: Mapping[str, Mapping[str, str]] = {
     "data data_dir data_path data_root dataset_dir train_data_dir root": {"": "dataset=image_folder dataset.root={}"},
     "resume resume_from resume_from_checkpoint ckpt_path ckpt checkpoint load_checkpoint restore": {
         "true": "leyden resume outputs/DAY/TIME goes on with a run", "": _RESUME},
-    **{name: {"": _logger(name)} for name in _LOGGER_CLASS},
+    **{name: {"": _logger(name)} for name in _LOGGERS},
     "use_wandb wandb_project project": {"": _logger("wandb")},
-    "report_to log_with": {**{name: _logger(name) for name in _LOGGER_CLASS}, "tensorboard": "logger=default",
+    "report_to log_with": {**{name: _logger(name) for name in _LOGGERS}, "tensorboard": "logger=default",
                            "none": "logger=none", "comet_ml": _logger("comet")},
     "tensorboard tb": _switch("logger=default", "logger=none"),
     "rdzv_endpoint rdzv_backend rdzv_id master_addr master_port node_rank machine_rank standalone":

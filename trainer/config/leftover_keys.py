@@ -1,7 +1,8 @@
 """Keys that Leyden's YAML sets for one class and the class that replaces it does not take.
 
 `task._target_=my.Mine` keeps the other keys of task=classification. Those that Mine takes are passed to it, the rest is
-dropped before validation. A key set by the user remains an error.
+dropped before validation. So are keys of an experiment for the file of a group in whose place the user chooses another
+one: experiment=deep_image_hybrid16 strategy=butterfly. A key set by the user remains an error.
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,8 +40,13 @@ def not_taken(config: Config) -> list[Leftover]:
 
 
 def leftovers(found: Sequence[Leftover], origin: Origin) -> list[Leftover]:
-    """Leftovers among these: set by a file of Leyden's for a class that the user has replaced."""
-    return [each for each in found if origin.shipped(each.key) and not origin.shipped(f"{each.node}._target_")]
+    """Leftovers among these: set by a file of Leyden's for a class that the user has replaced, by another class or by
+    choosing another file of the group, as of an experiment's strategy."""
+    return [
+        each
+        for each in found
+        if origin.shipped(each.key) and (origin.chosen(each.node) or not origin.shipped(f"{each.node}._target_"))
+    ]
 
 
 def notices(dropped: Sequence[Leftover]) -> Iterator[str]:

@@ -72,6 +72,10 @@ class Origin:
         by_user = any(name == key or ("." in name and key.startswith(f"{name}.")) for name in names)
         return self._shipped.get(key, False) and not by_user
 
+    def chosen(self, group: str) -> bool:
+        """Whether an override chooses the file of a group."""
+        return any(given.key == group for given in self._overrides)
+
     def _at(self, key: str) -> str:
         # An override inside a node explains the node only where no file set the node itself.
         for given in reversed(self._overrides):

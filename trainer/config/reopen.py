@@ -1,7 +1,7 @@
 """`leyden eval` and `leyden resume`: a frozen run, and the keys that resuming may change."""
 
 import os
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -20,6 +20,7 @@ from ..runs.folder import CHANGES, FROZEN, run_and_checkpoint
 from ..runs.frozen import frozen_values
 from ..runs.renamed import with_new_names
 from .checks import check_classes, check_values
+from .evaluation_views import VARIABLE, EvaluationViews
 from .provenance import Given, Origin
 from .schema import EVALUATION_DEVICE, Config
 from .target_policy.untrusted_runs import restricted
@@ -40,6 +41,9 @@ RESUMABLE = (
     "trainer.detect_anomaly",
     "trainer.enable_progress_bar",
     "trainer.hang_timeout",
+    "dataset.threads",
+    "dataset.num_workers",
+    "dataset.prefetch",
 )
 """Keys besides topology and strategy that a resumed run may change: none of them changes what was learned so far."""
 
@@ -55,16 +59,21 @@ class FrozenRun:
     resolved: dict[str, Any] = field(default_factory=dict)
     """Values that depend on the host, resolved for this one; recorded with the other changes."""
 
-    def validated(self) -> Config:
+    def validated(self, before_classes: Callable[[Config], None] | None = None) -> Config:
         """The config, if it can run on this machine.
+
+        Args:
+            before_classes: called once every check has passed that needs no class.
 
         Raises:
             ConfigError: with every mistake found.
         """
         try:
             config = validated(restricted(self.values, self.folder))
-            make_importable(config)
             check_values(config, resumed=True)
+            if before_classes is not None:
+                before_classes(config)
+            make_importable(config)
             config = check_classes(config)
         except ConfigError as error:
             raise error.located(self.origin.where) from None
@@ -152,18 +161,23 @@ def written_changes(run: FrozenRun, changes: Changes) -> Generator[None, None, N
 
 
 @contextmanager
-def evaluated_on(kind: str | None) -> Generator[None, None, None]:
-    """Device kind of the workers started inside; None: that of their config."""
-    before = os.environ.get(EVALUATION_DEVICE)
-    if kind is not None:
-        os.environ[EVALUATION_DEVICE] = kind
+def evaluated_with(
+    kind: str | None, views: EvaluationViews | None, others: Mapping[str, str]
+) -> Generator[None, None, None]:
+    """Device kind and views of images of the workers started inside; None: those of their config.
+
+    Args:
+        others: further environment variables of theirs.
+    """
+    given = {EVALUATION_DEVICE: kind, VARIABLE: None if views is None else views.variable, **others}
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update({name: value for name, value in given.items() if value is not None})
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(EVALUATION_DEVICE, None)
-        else:
-            os.environ[EVALUATION_DEVICE] = before
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            os.environ.update({} if value is None else {name: value})
 
 
 def read_changes(overrides: Sequence[str], config_dir: str | None = None) -> Changes:
@@ -186,7 +200,7 @@ def read_changes(overrides: Sequence[str], config_dir: str | None = None) -> Cha
         else:
             changes.dotted[key] = override.value()
     if composed_anew:
-        changes.dotted.update(_chosen_nodes(sorted(named), composed_anew, config_dir))
+        changes.dotted.update(chosen_nodes(sorted(named), composed_anew, config_dir))
     return changes
 
 
@@ -200,8 +214,10 @@ def _refuse_unchangeable(override: Any, typed: str, named: set[str]) -> None:
         raise ConfigError(_not_changeable(key, value, typed))
 
 
-def _chosen_nodes(groups: Sequence[str], overrides: list[str], config_dir: str | None) -> dict[str, Any]:
-    from .compose import Composer, plain, without_hydra
+def chosen_nodes(groups: Sequence[str], overrides: list[str], config_dir: str | None = None) -> dict[str, Any]:
+    """Nodes of these groups, composed of overrides that choose them and change their keys."""
+    from .compose import Composer
+    from .composition.resolved_values import plain, without_hydra
 
     chosen = without_hydra(Composer(config_dir).composed(overrides))
     return with_new_names({group: plain(chosen[group]) for group in groups})

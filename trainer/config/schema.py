@@ -1,12 +1,14 @@
 """The schema of a run's config, and reading the frozen one. No torch: a config error must not wait for its import."""
 
+import json
 import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+from typing_extensions import override
 
-from ..hardware.schema import Count, Strict, Topology
+from ..hardware.schema import Count, Positive, Strict, Topology
 from ..runs.frozen import frozen_values, trial_folders
 from .strategy_class import Processes, declared_before_import, processes_of
 from .target_policy.untrusted_runs import restricted
@@ -34,6 +36,16 @@ TASK_LOADERS = "leyden.trainer.data.task_loaders.TaskLoaders"
 """`dataset._target_` with dataset=null: the loaders are the task's."""
 
 
+class AssumedData(Strict):
+    """Figures of a dataset for the planner, which reads none of it; None: unknown."""
+
+    train_samples: Count | None = None
+    """Of an epoch."""
+    classes: Count | None = None
+    samples_per_second: Positive | None = None
+    """That one worker reads and decodes."""
+
+
 class DatasetConfig(Target):
     """A dataset class or a LightningDataModule, with the keys of its loading."""
 
@@ -41,17 +53,87 @@ class DatasetConfig(Target):
     partitions: Count
     partition_order: list[PartitionNumber] | list[list[PartitionNumber]] | None
     num_workers: Annotated[int, Field(ge=0)]
+    # with defaults, for runs that were frozen before these keys existed
+    partitioning: Literal["random", "class_balanced", "contiguous"] = "random"
+    sampling: Literal["instance_balanced", "class_balanced", "square_root"] = "instance_balanced"
+    shuffling: Literal["global", "blocks"] = "global"
+    shuffle_block: Count = 64
+    shuffle_buffer: Count = 128
+    drop_last: bool = False
+    threads: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
+    prefetch: Annotated[int, Field(ge=0)] = 2
+    cache: Literal["none", "memory", "device"] = "none"
     max_bad_samples: Annotated[int, Field(ge=0)]
+    assumed: AssumedData = AssumedData()
+
+
+class PinnedWeights(Strict):
+    """Weights of a hub, as the host that froze the run has fetched them."""
+
+    source: str
+    """The name as given: timm:NAME or hub:NAME."""
+    path: str
+    """The .safetensors file."""
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class Model(Target):
-    """A network. `parallel` declares how strategies may split it, and is not passed to the constructor."""
+    """A network. The fields are not passed to the constructor."""
 
     parallel: dict[str, Any] | None = None
+    """How strategies may split it."""
+    # with defaults, for runs that were frozen before these keys existed
+    pretrained: str | bool | PinnedWeights | None = None
+    """Initial weights; true or false is an argument of the constructor."""
+    freeze: list[str] = Field(default_factory=list)
+    unfreeze_at: Count | None = None
+
+    @property
+    @override
+    def arguments(self) -> dict[str, Any]:
+        given = super().arguments
+        return {**given, "pretrained": self.pretrained} if isinstance(self.pretrained, bool) else given
+
+    @property
+    def weights(self) -> str | PinnedWeights | None:
+        """Where the initial weights come from; None: the seed."""
+        return None if isinstance(self.pretrained, bool) else self.pretrained
+
+
+class ParameterGroup(BaseModel):
+    """Parameters by name patterns. Keys other than the fields are arguments of the optimizer, for this group."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    match: str | Annotated[list[str], Field(min_length=1)]
+    lr_scale: Annotated[float, Field(gt=0.0)] = 1.0
+
+    @property
+    def patterns(self) -> list[str]:
+        return [self.match] if isinstance(self.match, str) else self.match
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
 
 
 class Optimizer(Target):
     decay_bias_and_norm: bool
+    # with defaults, for runs that were frozen before these keys existed
+    groups: list[ParameterGroup] = Field(default_factory=list)
+    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    lr_batch_size: Count | None = None
+
+    def batch_scale(self, batch_size: int) -> float:
+        """Factor on learning rates that are meant for a batch of lr_batch_size samples."""
+        return 1.0 if self.lr_batch_size is None else batch_size / self.lr_batch_size
+
+    def scaled_arguments(self, batch_size: int) -> dict[str, Any]:
+        """Arguments, with the learning rate of the global batch."""
+        given = self.arguments
+        if self.lr_batch_size is not None and "lr" in given:
+            given["lr"] = given["lr"] * self.batch_scale(batch_size)
+        return given
 
 
 class Schedule(Target):
@@ -97,10 +179,29 @@ class Composition(Strict):
     """Keys and groups that the run's sweep varies."""
 
 
+class CompileOptions(Strict):
+    """`trainer.compile`: arguments of torch.compile, by its names."""
+
+    mode: Literal["default", "reduce-overhead", "max-autotune"] = "default"
+    fullgraph: bool = False
+    dynamic: bool | None = None
+    regional: bool = False
+    """Compile the network's repeated blocks, once for all of one class, instead of the whole."""
+
+
+class ProfilerOptions(Strict):
+    """`trainer.profiler`: the optimizer steps of a session that are profiled."""
+
+    first_step: Count = 20
+    """The first of them, counted from 1: what is compiled, benchmarked and allocated once is before it."""
+    steps: Annotated[int, Field(ge=1, le=100)] = 5
+
+
 class Trainer(Strict):
     """Keys with the names and meanings of Lightning's Trainer.
 
-    Leyden's own are `hang_timeout`, `exact_dropout` and `matmul_precision`.
+    Leyden's own are `hang_timeout`, `async_checkpoint`, `exact_dropout`, `matmul_precision`, `compile`, `log_grad_norm`
+    and `activation_checkpointing`, and the form of `profiler`.
     """
 
     max_epochs: Count
@@ -108,7 +209,7 @@ class Trainer(Strict):
     precision: Literal["32-true", "64-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true"]
     accumulate_grad_batches: Count
     gradient_clip_val: Annotated[float, Field(gt=0.0)] | None
-    gradient_clip_algorithm: Literal["norm", "value"]
+    gradient_clip_algorithm: Literal["norm", "value", "adaptive"]
     limit_train_batches: Limit
     limit_val_batches: Limit
     limit_test_batches: Limit
@@ -117,11 +218,12 @@ class Trainer(Strict):
     fast_dev_run: bool
     deterministic: bool
     sync_batchnorm: bool
-    compile: bool
+    compile: bool | CompileOptions
     channels_last: bool
     enable_progress_bar: bool
     # Defaults for runs frozen before these keys existed.
     hang_timeout: Annotated[float, Field(gt=0.0)] | None = None
+    async_checkpoint: bool = True
     val_check_interval: Interval | None = None
     num_sanity_val_steps: Annotated[int, Field(ge=-1)] = 0
     overfit_batches: Limit = 0.0
@@ -130,6 +232,14 @@ class Trainer(Strict):
     exact_dropout: bool = True
     benchmark: bool = False
     matmul_precision: Literal["highest", "high", "medium"] | None = None
+    profiler: ProfilerOptions | None = None
+    activation_checkpointing: bool | Annotated[list[str], Field(min_length=1)] = False
+    log_grad_norm: bool = False
+
+    @property
+    def reads_gradients(self) -> bool:
+        """Whether a step's gradients are read, unscaled, before the optimizer's step."""
+        return self.log_grad_norm or self.gradient_clip_val is not None
 
     @property
     def train_limit(self) -> int | float:
@@ -203,6 +313,8 @@ class Config(Strict):
 
 EVALUATION_DEVICE = "LEYDEN_EVALUATION_DEVICE"
 """Environment variable that passes `leyden eval RUN topology.device.kind=...` to workers: eval writes no file."""
+EVALUATION_DATASET = "LEYDEN_EVALUATION_DATASET"
+"""As EVALUATION_DEVICE for `leyden eval RUN dataset=...`: in JSON the nodes that differ, and the run's own dataset."""
 
 
 def with_processes(config: Config) -> Config:
@@ -239,6 +351,8 @@ def load(run_dir: Path) -> Config:
     kind = os.environ.get(EVALUATION_DEVICE)
     if kind is not None:
         values["topology"]["device"]["kind"] = kind
+    if os.environ.get(EVALUATION_DATASET):
+        values |= json.loads(os.environ[EVALUATION_DATASET])["values"]
     config = Config.model_validate(restricted(values, run_dir))
     # derived for runs frozen before this node existed, for one more release
     return config if config.processes is not None else with_processes(config)

@@ -216,6 +216,7 @@ def _type_problem(key: str, value: Any, hint: Any) -> Iterator[Problem]:
         yield Problem(key, f"must be {described(hint)}", value)
 
 
+_LISTS = (list, tuple, Sequence)
 SIMPLE = {int: "a whole number", float: "a number", bool: "true or false", str: "text", NoneType: "null"}
 
 
@@ -223,12 +224,12 @@ def fits(value: Any, hint: Any) -> bool:
     """Whether a plain value can be an argument with this annotation; True for annotations that are not understood."""
     origin = get_origin(hint)
     if isinstance(value, Mapping):
-        return hint not in SIMPLE
+        return _mapping_fits(value, hint)
     if origin is Literal:
         return value in get_args(hint)
     if origin in (Union, UnionType):
         return _fits_one_of(value, get_args(hint))
-    if isinstance(value, list) and origin in (list, Sequence, tuple):
+    if isinstance(value, list) and origin in _LISTS:
         return _items_fit(value, origin, get_args(hint))
     if hint is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
@@ -236,7 +237,17 @@ def fits(value: Any, hint: Any) -> bool:
         return isinstance(value, int) and not isinstance(value, bool)
     if hint in SIMPLE:
         return isinstance(value, hint)
-    return not (origin in (list, tuple, dict) or hint in (list, tuple, dict)) or isinstance(value, list)
+    return not (origin in (*_LISTS, dict) or hint in (list, tuple, dict)) or isinstance(value, list)
+
+
+def _mapping_fits(value: Mapping[str, Any], hint: Any) -> bool:
+    """`fits` for an object with a `_target_`, or for keys and values."""
+    origin = get_origin(hint)
+    if origin in (Union, UnionType):
+        return any(_mapping_fits(value, member) for member in get_args(hint))
+    if "_target_" in value:
+        return hint not in SIMPLE
+    return not (hint in (*SIMPLE, list, tuple) or origin in (*_LISTS, Literal) or only_an_object(hint))
 
 
 def _fits_one_of(value: Any, hints: Sequence[Any]) -> bool:

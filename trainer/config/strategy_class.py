@@ -35,6 +35,20 @@ class StrategyDeclarations:
     """Whether batch_size must be divisible by workers x accumulate_grad_batches. False: the strategy divides the batch
     by other rules, which its `validate_config` checks."""
 
+    divides_parameters: ClassVar[bool] = False
+    """Whether a worker holds a part of some parameters: what needs whole ones (LARS, Muon, adaptive clipping) is then
+    refused."""
+
+    can_unfreeze: ClassVar[bool] = False
+    """Whether parameters without gradients may begin to have some in the middle of a run (model.unfreeze_at)."""
+
+    shares_activations: ClassVar[bool] = True
+    """Whether all workers make the same steps, each on samples of its own, so that a task's training_step may exchange
+    tensors with those of the other workers (task=simclr)."""
+
+    local_updates: ClassVar[bool] = False
+    """Whether workers train weights of their own, which differ between two exchanges."""
+
     max_workers: ClassVar[int | None] = None
     """Maximum number of workers; None: any."""
 
@@ -91,8 +105,9 @@ HOOKS = (
     "attach", "begin_fit", "ticket_source", "max_step_skew", "begin_part", "clip", "flush_pending_updates",
     "updates_pending", "eval_weights", "other_eval_weights", "extra_metrics", "histograms", "weights_to_average",
     "share_average", "full_tensors", "tensor_slices", "local_tensors", "full_shapes", "full_state", "load_full_state",
-    "shard", "parameter_count", "ledger", "traffic", "disconnect", "validate_config", "processes",
-    "needs_divisible_batch", "max_workers",
+    "shard", "parameter_count", "ledger", "traffic", "device_share", "disconnect", "validate_config", "processes",
+    "needs_divisible_batch", "max_workers", "divides_parameters", "can_unfreeze", "shares_activations",
+    "local_updates",
 )  # fmt: skip
 """Every name that a strategy may define: those of StrategyContract, which a config error must not import."""
 

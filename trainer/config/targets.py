@@ -17,7 +17,7 @@ SUPPLIED: dict[str, tuple[str, ...]] = {
     "task": ("model", "classes", "image_shape"),
     "strategy": ("topology", "parallel", "batch_size"),
     "optimizer": ("params",),
-    "schedule": ("optimizer", "total_steps"),
+    "schedule": ("optimizer", "total_steps", "steps_per_epoch"),
     "logger": ("root_dir", "save_dir"),
 }
 """Constructor arguments that the run supplies, by config group, unless the YAML sets them."""
@@ -43,21 +43,39 @@ def build(node: Target, **supplied: Any) -> Any:
 
 def _bound(node: Target, supplied: Mapping[str, Any]) -> "partial[Any]":
     constructor = locate(node.target)
-    arguments = {name: _nested(value) for name, value in node.arguments.items()}
+    arguments = {name: _nested(value, name) for name, value in node.arguments.items()}
     for name, value in supplied.items():
         if arguments.get(name) is None and takes(constructor, name):
             arguments[name] = value
     return partial(constructor, **with_options(constructor, arguments))
 
 
-def _nested(value: Any) -> Any:
-    """A value of a node: nodes in it are built, or, with `_partial_`, left to the object that gets them to call."""
+def _nested(value: Any, key: str) -> Any:
+    """A value of a node: nodes in it are built, or, with `_partial_`, left to the object that gets them to call.
+
+    Args:
+        key: of the value in the node, for messages.
+    """
     if isinstance(value, dict):
         if "_target_" not in value:
-            return {name: _nested(item) for name, item in value.items()}
+            return {name: _nested(item, f"{key}.{name}") for name, item in value.items()}
         node = Target.model_validate(value)
-        return _bound(node, {}) if node.partial else build(node)
-    return [_nested(item) for item in value] if isinstance(value, list) else value
+        return _bound(node, {}) if node.partial else _built(node, key)
+    return [_nested(item, f"{key}.{number}") for number, item in enumerate(value)] if isinstance(value, list) else value
+
+
+def _built(node: Target, key: str) -> Any:
+    """The object of a node that is another's argument.
+
+    Raises:
+        ValueError: a message that begins with an argument and its value (p=2) begins with the argument's key then.
+    """
+    try:
+        return build(node)
+    except ValueError as error:
+        if not str(error).startswith(tuple(f"{name}{end}" for name in node.arguments for end in "=.")):
+            raise
+        raise ValueError(f"{key}.{error}") from error
 
 
 def is_data_module(target: str) -> bool:

@@ -12,12 +12,6 @@ from .known_names import CHOICES, Known, known_precision
 from .known_names import known as known_word
 from .schema import Config, Target, with_processes_known_before_import
 
-NOT_OFFERED = {
-    "trainer.profiler": "Lightning's profilers are not offered: every run counts the time of data, compute and "
-    "communication in its steps, time/* in TensorBoard and step_time in summary.json",
-}
-"""Keys of Lightning's Trainer without a counterpart, and the alternative."""
-
 NO_IMPORT_PATH = "must be an import path, such as package.module.Class"
 
 KINDS = {
@@ -51,8 +45,6 @@ def validated(values: Mapping[str, Any]) -> Config:
 
 def unknown_key(key: str, value: Any = ..., known: Mapping[str, Any] | None = None) -> Problem:
     """The problem of a key that nothing reads. `known`: composed values, with keys beyond the schema's."""
-    if key in NOT_OFFERED:
-        return Problem(key, NOT_OFFERED[key], value, "leave it out")
     every = sorted(k for k in {*schema_keys(), *dotted(known or {})} if not f"{k}.".startswith(f"{key}."))
     parent, _, name = key.rpartition(".")
     siblings = [other.rpartition(".")[2] for other in every if other.rpartition(".")[0] == parent]
@@ -137,10 +129,36 @@ def _assignment(key: str, value: Any) -> str:
 
 def _problems(error: ValidationError, values: Mapping[str, Any]) -> Iterator[Problem]:
     by_key: dict[str, list[Any]] = {}
-    for detail in error.errors(include_url=False):
+    for detail in _of_fitting_members(error.errors(include_url=False), values):
         by_key.setdefault(_key(detail["loc"], values), []).append(detail)
     for key, details in by_key.items():
         yield _problem(key, details, values)
+
+
+def _of_fitting_members(details: list[Any], values: Mapping[str, Any]) -> list[Any]:
+    """Without the complaints of a union's other members where keys and values are given to one that has keys."""
+    places = [detail["loc"] for detail in details]
+    return [
+        detail
+        for detail in details
+        if not (_is_of_member(detail, values) and any(_is_inside(place, detail["loc"]) for place in places))
+    ]
+
+
+def _is_of_member(detail: Any, values: Mapping[str, Any]) -> bool:
+    """Whether a member of a union, whose name ends the place, wants something else than keys and values."""
+    *places, member = detail["loc"]
+    given: Any = values
+    for part in places:
+        known = isinstance(given, list) or (isinstance(given, Mapping) and part in given)
+        given = given[part] if known else given
+    return (
+        detail["type"] != "missing" and isinstance(given, Mapping) and given == detail["input"] and member not in given
+    )
+
+
+def _is_inside(place: tuple[Any, ...], of_member: tuple[Any, ...]) -> bool:
+    return len(place) > len(of_member) and place[: len(of_member) - 1] == of_member[:-1]
 
 
 def _key(location: tuple[int | str, ...], values: Mapping[str, Any]) -> str:
@@ -152,6 +170,8 @@ def _key(location: tuple[int | str, ...], values: Mapping[str, Any]) -> str:
             node = node.get(part)
         elif isinstance(node, list) and isinstance(part, int):
             node = node[part]
+        elif isinstance(node, Mapping) and isinstance(part, str):
+            continue
         else:
             break
         parts.append(str(part))
@@ -173,7 +193,29 @@ def _problem(key: str, details: list[Any], values: Mapping[str, Any]) -> Problem
         close = close or nearest(str(first["input"]), choices)
         text += f"; did you mean {close}?" if close else ""
         remedy = f"{key}={close}" if close else ""
+    node = _model_at(key)
+    if node is not None and any(detail["type"] == "model_type" for detail in details):
+        text += f" of {listed(list(node.model_fields))}"
+        remedy = _defaults(key, node)
     return Problem(key, text, first["input"], remedy)
+
+
+def _model_at(key: str) -> type[BaseModel] | None:
+    """The schema of the node that a dotted key names, if it has one."""
+    node: type[BaseModel] | None = Config
+    for name in key.split("."):
+        field = node.model_fields.get(name) if node is not None else None
+        node = _model_in(field.annotation) if field is not None else None
+    return node
+
+
+def _defaults(key: str, node: type[BaseModel]) -> str:
+    """The override that gives a node its defaults; "" where a key has none."""
+    fields = node.model_fields
+    if any(field.is_required() or field.default_factory is not None for field in fields.values()):
+        return ""
+    values = {name: spelled(field.default) for name, field in fields.items()}
+    return f"'{key}={{{', '.join(f'{name}: {value}' for name, value in values.items())}}}'"
 
 
 def _missing(key: str) -> Problem:

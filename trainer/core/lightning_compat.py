@@ -13,6 +13,7 @@ from lightning.fabric.plugins.precision import MixedPrecision, Precision
 from lightning.fabric.strategies.strategy import Strategy
 from lightning.fabric.strategies.strategy import _BackwardSyncControl as BackwardSyncControl
 from lightning.fabric.utilities.data import _update_dataloader
+from lightning.fabric.utilities.rank_zero import _get_rank, rank_zero_only
 from lightning.fabric.wrappers import _FabricModule
 from lightning.pytorch import LightningModule
 from torch.utils.data import DataLoader
@@ -71,3 +72,8 @@ def set_device_and_dtype(module: LightningModule, device: torch.device, dtype: t
     module._device = device
     if dtype is not None:
         module._dtype = dtype
+
+
+def read_rank_again() -> None:
+    """Take this process's rank from the environment, as Lightning does when it is imported."""
+    setattr(rank_zero_only, "rank", _get_rank() or 0)  # noqa: B010  # an attribute of a function

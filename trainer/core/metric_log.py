@@ -11,7 +11,8 @@ from lightning.fabric.strategies.strategy import Strategy
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
-from ..base.device_copy import numbers_on_device
+from ..base.device_copy import numbers_on_device, on_device
+from .communication.plain_values import broadcast_value
 
 Phase = Literal["train", "val", "test"]
 _REDUCTIONS = ("mean", "sum", "min", "max")
@@ -248,21 +249,28 @@ class MetricLog:
         """Values over the epoch, reduced over workers, and cleared. Every worker must call it."""
         names = self._names(strategy, [name for name, entry in self.entries.items() if entry.on_epoch])
         metrics = {n: self._metric(n) for n in names if n.is_metric}
-        values = {n: computed(n.name, metric, strategy) for n, metric in metrics.items()}
+        several = {n: computed(n.name, metric, strategy) for n, metric in metrics.items()}
         for metric in metrics.values():  # after all are computed: metrics of a collection share their state
             metric.reset()
         numbers = [name for name in names if not name.is_metric]
+        values: dict[_Name, float] = {}
         for name, (total, weight) in zip(numbers, self._totals(numbers, strategy), strict=True):
             if weight > 0:
                 values[name] = total / weight if name.reduction == "mean" else total
         for entry in self.entries.values():
             entry.total, entry.weight = None, 0.0
             entry.of_step.clear()
-        return {f"{n.name}_epoch" if n.on_step else n.name: values[n] for n in names if n in values}
+        for name, each in several.items():
+            if len(each) == 1:
+                values[name] = each[0]
+        found = {f"{n.name}_epoch" if n.on_step else n.name: values[n] for n in names if n in values}
+        for name, each in several.items():
+            found.update({f"{name.name}_{c}": value for c, value in enumerate(each) if len(each) > 1})
+        return found
 
     def _names(self, strategy: Strategy | NoReduction, names: list[str]) -> list[_Name]:
         """Rank 0's names for all workers, as one with an empty share may have logged nothing."""
-        return strategy.broadcast([self._name(name) for name in names])
+        return [_Name(*each) for each in broadcast_value([self._name(name) for name in names], strategy)]
 
     def _name(self, name: str) -> _Name:
         entry = self.entries[name]
@@ -341,19 +349,19 @@ def named_values(dictionary: Any) -> Iterable[tuple[str, Any]]:
     return dictionary.items()
 
 
-def computed(name: str, metric: Metric, strategy: Strategy) -> float:
-    """A metric's value over all workers.
+def computed(name: str, metric: Metric, strategy: Strategy) -> list[float]:
+    """A metric's value over all workers; several, one a class, of a metric with the attribute `logs_each_class`.
 
     Raises:
         ValueError: it is not a single number.
     """
     with warnings.catch_warnings():
-        if strategy.broadcast(metric.update_called) and not metric.update_called:
+        if broadcast_value(metric.update_called, strategy) and not metric.update_called:
             warnings.simplefilter("ignore")  # this worker may not have updated it, but others have
         value = metric.compute()
-    if not isinstance(value, Tensor) or value.numel() != 1:
+    if not isinstance(value, Tensor) or (value.numel() != 1 and not getattr(metric, "logs_each_class", False)):
         raise ValueError(f"self.log({name!r}): {type(metric).__name__}.compute() must give a single number")
-    return float(value)
+    return value.flatten().tolist()
 
 
 def _over_workers(
@@ -380,5 +388,5 @@ def _reduced(values: Tensor, reduction: str) -> Tensor:
 
 def _scalar(value: Tensor | float, device: torch.device) -> Tensor:
     if isinstance(value, Tensor):
-        return value.to(device).reshape(())
+        return on_device(value, device).reshape(())
     return torch.full((), value, dtype=torch.float64, device=device)

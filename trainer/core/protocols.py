@@ -1,9 +1,13 @@
 """Protocols of datasets, models and augmentations, which implement them without importing them."""
 
-from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
+from torch.nn import Module
+
+Label = int | Tensor
+"""Class, or float32 (classes,): 1 for each of an image's classes."""
 
 
 @runtime_checkable
@@ -16,6 +20,23 @@ class Dataset(Protocol):
 
     A class that carries `mean` and `std` (a float for each channel, of values between 0 and 1) has its uint8 images
     scaled and normalized on the device; float images are left as they are.
+
+    A class with `thread_safe = True` may be read by several threads at once, and is, with `dataset.threads=auto`. A
+    dataset in memory may have `batch(indices)` (int64): images and labels of several samples, in new memory and equal
+    to those of `dataset[index]`; it is read in this way by the loop itself. In a subclass that overrides a method that
+    reads, neither counts unless it has it, too.
+
+    A dataset whose images have any number of classes has the attribute `multi_label = True`, and targets (classes,).
+
+    One with `labels`, the class of each sample, can be divided and sampled by classes (`dataset.partitioning`,
+    `dataset.sampling`); one with `file_ends`, the samples up to the end of each of its files, by files. One with
+    `read_ahead(first, end)`, which asks the system for the bytes of consecutive samples that soon are read, can be
+    shuffled by blocks (`dataset.shuffling`).
+
+    A dataset that can decode parts of its images is a `CroppingDataset`. One with a method `evaluation_sample(index)`
+    evaluates on what that gives, in place of `dataset[index]`. One with `evaluation_views(index, crops, scales)` can be
+    evaluated on several views of an image (views, channels, height, width): for each of `scales`, pixels of the shorter
+    side (none: its own), the centre, with `crops` of 5 the corners too, with 10 all mirrored.
     """
 
     classes: int
@@ -26,18 +47,86 @@ class Dataset(Protocol):
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        """Image (channels, height, width; uint8 or float) and class: a pure function of the index.
+    def __getitem__(self, index: int) -> tuple[Tensor, Label]:
+        """Image (channels, height, width; uint8 or float) and label: a pure function of the index.
 
         Raises OSError or ValueError, with the sample's name, for a sample that cannot be read.
         """
         ...
 
 
+Box = tuple[int, int, int, int]
+"""Left, top, width, height of a part of an image, in pixels."""
+
+
+@runtime_checkable
+class CroppingDataset(Protocol):
+    """A dataset that decodes an image once for several crops of it."""
+
+    def crops(
+        self, index: int, boxes: Callable[[int, int], Sequence[Box]], size: tuple[int, int]
+    ) -> tuple[Tensor, Label]:
+        """Crops (crops, channels, *size), uint8, and label.
+
+        Args:
+            boxes: the crops' boxes, by height and width of the whole image.
+            size: height and width to which each crop is resized.
+        """
+        ...
+
+
 class Augmentation(Protocol):
-    """A random change of one training image, drawn from `key` alone (63 random bits, never negative)."""
+    """A random change of one training image, drawn from `key` alone (63 random bits, never negative).
+
+    A class with `thread_safe = True` may be called by several threads at once. One with `augment_images(images, keys)`
+    changes a batch (samples, channels, height, width), which it may overwrite, to what it makes of each image.
+
+    An augmentation in two parts is a `TwoPartAugmentation` instead.
+    """
 
     def __call__(self, image: Tensor, key: int) -> Tensor: ...
+
+
+class BatchDraws(NamedTuple):
+    """What the random changes of a batch may depend on: one row for each of its images."""
+
+    keys: Tensor
+    """int64, 63 random bits by (seed, epoch, sample, view), on the device of the images."""
+    sample_keys: Tensor
+    """int64, 63 random bits by (seed, sample): the same in every epoch."""
+    epoch: int
+    views: int
+    """Views of each sample, which are adjacent rows."""
+    classes: int
+    mean: Tensor
+    """The dataset's mean of each channel, of values from 0 to 1: (1, channels, 1, 1)."""
+
+
+class TwoPartAugmentation(Protocol):
+    """Random changes of training images: crops that are chosen before decoding, the rest on batches, on the device.
+
+    A class has one of the two methods or both. It may have `size_at(epoch)`: pixels a side of that epoch's images, or
+    None for the dataset's.
+    """
+
+    def views(self, size: tuple[int, int], key: int) -> Sequence[tuple[Box, bool]]:
+        """Box and mirroring of each view of an image; each box is resized to the network's input.
+
+        Args:
+            size: height and width of the image.
+            key: 63 random bits by (seed, epoch, sample).
+        """
+        ...
+
+    def augment_batch(self, images: Tensor, labels: Tensor, draws: BatchDraws) -> tuple[Tensor, Tensor]:
+        """Changed images and labels; the host must not wait for the device.
+
+        Args:
+            images: float32, (batch, channels, height, width), from 0 to 1 and not yet normalized if the dataset's are
+                uint8.
+            labels: int64 (batch,), or float (batch, classes): the weight of each class, or 1 for each of an image's.
+        """
+        ...
 
 
 class ReceptiveField(Protocol):
@@ -101,6 +190,35 @@ class Transposed(Protocol):
         ...
 
 
+@runtime_checkable
+class Student(Protocol):
+    """A task that learns from a teacher, a trained network that is none of its modules."""
+
+    teacher: str | Mapping[str, str]
+    """A run or file; pinned: `source`, `path` and `sha256`."""
+
+    def set_teacher(self, network: Module) -> None:
+        """Learn from this network, which is on the device of the training."""
+        ...
+
+
+@runtime_checkable
+class Contrastive(Protocol):
+    """A task whose loss compares views of all samples of the global batch."""
+
+    views: int
+    """Of each sample, which are adjacent rows of a batch."""
+
+    def share_batches(self, padding: Any, most_samples: int) -> None:
+        """Take negatives from the other workers, too.
+
+        Args:
+            padding: `now`: whether the current batch is a repeated sample that only completes collectives.
+            most_samples: of a worker in a step.
+        """
+        ...
+
+
 class Autoencoder(Protocol):
     """The model of task=reconstruction."""
 
@@ -108,7 +226,11 @@ class Autoencoder(Protocol):
     """The stages; their number is its length."""
 
     def __call__(self, images: Tensor, stage: int | None = None) -> Tensor:
-        """(batch, 3) for a stage: reconstruction error, sparsity term, energy of its input, summed over positions."""
+        """(batch, 3) for a stage: reconstruction error, sparsity term, energy of its input, summed over positions.
+
+        Without a stage the features of the last one; each stage is called as a module on the features before it.
+        With `reconstruction(images)`, what the first stage keeps of images, `leyden inspect` draws the stages.
+        """
         ...
 
 

@@ -18,9 +18,12 @@ from ..base.time_limit import TimeLimit
 from ..config.schema import Config
 from ..runs.sessions import Record, Session
 from . import threads
+from .checkpoints.background_writer import BackgroundWriter
+from .checkpoints.host_snapshot import HostSnapshot
 from .configure_optimizers import ScheduleEntry
 from .hooks import Hooks
-from .keyed_dropout import SampleKeys
+from .keyed.dropout import SampleKeys
+from .logger_calls import call_logger, log_image
 from .metric_log import MetricLog
 from .session_time import session_time
 from .step_timer import StepTimes
@@ -80,18 +83,30 @@ class RunState:
     stop_reason: str | None = None
     """Reason for ending the training early; the same on all workers."""
     time_limit: TimeLimit = field(default_factory=TimeLimit)
+    tolerates_divergence: bool = False
+    """Whether a loss that is NaN or infinite ends nothing: of a callback that looks for where it diverges."""
     save_wanted: bool = False
     """Set by a callback; the loop saves after all callbacks of this step."""
     copies_wanted: list[Path] = field(default_factory=list)
     """Files of pending calls of trainer.save_checkpoint."""
     write_copies: Callable[[], None] = lambda: None
     """Writes these files; every worker must call it, between two steps."""
+    set_frozen: Callable[[int], None] = lambda epoch: None
+    """Freezes the parameters that are not trained in an epoch, and unfreezes those that are again."""
+    batchnorm_statistics: Callable[[], dict[str, torch.Tensor]] = dict
+    """Statistics of BatchNorm over the training data for the task's present weights, by their buffers' names; every
+    worker must call it, between two steps."""
     skips_batches: bool = False
     """Whether the task has skipped a batch by returning None."""
     drawing: list[str] | None = None
     """Modules that draw from the process's generators, found by `part_draws`; None: not searched yet."""
     resumed_from: Path | None = None
     last_checkpoint: Path | None = None
+    """The newest complete one of this session, or the one that it began with."""
+    unfinished_checkpoint: Path | None = None
+    """One that is being written while the training goes on."""
+    checkpoint_writer: BackgroundWriter = field(default_factory=BackgroundWriter)
+    host_snapshot: HostSnapshot = field(default_factory=HostSnapshot)
     validated_at: int = -1
     """Step of the newest validation."""
 
@@ -169,20 +184,18 @@ class RunState:
             values = {name: value for name, value in values.items() if name not in self.unlogged}
         if values and self.fabric.is_global_zero:
             for logger in self.fabric.loggers:
-                logger.log_metrics(values, step=self.step)
+                call_logger(logger, "log_metrics", values, step=self.step)
 
     def report_histograms(self, histograms: dict[str, dict[int, int]]) -> None:
         """Pass counts by value to the loggers that support histograms."""
         for logger in self.fabric.loggers:
-            if hasattr(logger, "log_histogram"):
-                for name, counts in histograms.items():
-                    logger.log_histogram(name, counts, self.step)  # pyright: ignore[reportAttributeAccessIssue]
+            for name, counts in histograms.items():
+                call_logger(logger, "log_histogram", name, counts, self.step)
 
     def report_image(self, name: str, image: Image) -> None:
         """Pass an image to the loggers that support images."""
         for logger in self.fabric.loggers:
-            if hasattr(logger, "log_image"):
-                logger.log_image(name, image, self.step)  # pyright: ignore[reportAttributeAccessIssue]
+            log_image(logger, name, image, self.step)
 
 
 def limited(limit: int | float, available: int, config: Config) -> int:

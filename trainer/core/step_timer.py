@@ -40,14 +40,18 @@ class Pace:
 
 @dataclass
 class StepTimes:
-    """Seconds inside steps of this session, by phase.
+    """Seconds inside steps of this session, by phase; of the device where it is a GPU.
 
-    The phases sum to the total: `other` is the remainder.
+    Data, forward, backward, update and communication sum to the total: `other` is the remainder.
     """
 
     data: float = 0.0
-    compute: float = 0.0
+    forward: float = 0.0
+    backward: float = 0.0
+    update: float = 0.0
+    """After the backward: clipping, the optimizer, the task's hooks."""
     communication: float = 0.0
+    """Waits for the network, in whichever phase; they are in none of the others."""
     total: float = 0.0
     steps: int = 0
     samples: int = 0
@@ -56,11 +60,18 @@ class StepTimes:
     sent_between_nodes: float = 0.0
     """Part of these bytes that left the node."""
 
+    @property
+    def compute(self) -> float:
+        """Forward, backward and update."""
+        return self.forward + self.backward + self.update
+
     def summary(self) -> dict[str, float]:
         other = self.total - self.data - self.compute - self.communication
         return {
             "data": self.data,
-            "compute": self.compute,
+            "forward": self.forward,
+            "backward": self.backward,
+            "update": self.update,
             "communication": self.communication,
             "other": other,
             "total": self.total,
@@ -73,6 +84,7 @@ class StepTimes:
             return {}
         now, then = self.summary(), before.summary()
         values = {f"time/{part}_ms": 1e3 * (now[part] - then[part]) / steps for part in now}
+        values["time/compute_ms"] = 1e3 * (self.compute - before.compute) / steps
         values["samples_per_second"] = (self.samples - before.samples) / (self.total - before.total)
         return values
 

@@ -12,10 +12,12 @@ from torch.optim import Optimizer
 
 from ..base.log import log
 from ..config.strategy_class import StrategyDeclarations
+from .adaptive_clipping import clip_adaptively
 from .batch import Part
-from .checkpoints.sharded_checkpoint import Shard, Shards, TensorSlice, together
+from .checkpoints.sharded_checkpoint import CheckpointShards, Shard, TensorSlice, together
 from .ticket_source import TicketSource
-from .traffic import Ledger, Transfer, Workload
+from .traffic import Ledger, Workload, even_share
+from .transfers import DeviceShare, Transfer
 
 
 class StrategyContract(StrategyDeclarations):
@@ -97,19 +99,25 @@ class StrategyContract(StrategyDeclarations):
     def begin_part(self, part: Part) -> None:
         """A part of a batch is about to go forward."""
 
-    def clip(self, module: Any, optimizer: Any, value: float, algorithm: str) -> None:
-        """Clip gradients by value, or by the norm over all trained parameters of the whole network.
+    def clip(self, module: Any, optimizer: Any, value: float, algorithm: str) -> torch.Tensor | None:
+        """Clip gradients by value, by the norm over all trained parameters of the whole network, or adaptively.
+
+        By norm, returns the norm before clipping, which is logged; by an infinite one, that is all it does.
 
         Args:
             module: as Fabric.setup_module returned it.
             optimizer: as Fabric.setup_optimizers returned it.
-            value: the largest norm, or absolute value.
-            algorithm: norm or value.
+            value: the largest norm, absolute value, or ratio of norms.
+            algorithm: norm, value or adaptive; the last not for a strategy that declares `divides_parameters`.
         """
         if algorithm == "norm":
-            self.fabric.clip_gradients(module, optimizer, max_norm=value, error_if_nonfinite=False)
+            return self.fabric.clip_gradients(module, optimizer, max_norm=value, error_if_nonfinite=False)
+        if algorithm == "adaptive":
+            self.fabric.strategy.precision.unscale_gradients(optimizer.optimizer)
+            clip_adaptively(module, value)
         else:
             self.fabric.clip_gradients(module, optimizer, clip_val=value)
+        return None
 
     def updates_pending(self) -> bool:
         """Whether parameters do not have the update of the last step yet. One worker may ask alone."""
@@ -131,6 +139,10 @@ class StrategyContract(StrategyDeclarations):
         """What a worker sends in a step, as data: a pure function of the constructor's arguments and the workload,
         called on a strategy that was only built, without processes, process group or `setup_module`."""
         return []
+
+    def device_share(self, workload: Workload) -> DeviceShare:
+        """What one device computes and holds in a step, as data; as pure as `traffic`."""
+        return even_share(workload)
 
     def disconnect(self) -> None:
         """The worker is done: it needs no other process any more."""
@@ -166,7 +178,7 @@ class StrategyContract(StrategyDeclarations):
         return None
 
     def load_full_state(
-        self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: Shards | None
+        self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: CheckpointShards | None
     ) -> None:
         """Load a checkpoint, whichever strategy wrote it.
 
@@ -193,7 +205,7 @@ class StrategyContract(StrategyDeclarations):
         return {}
 
     def local_tensors(
-        self, task: nn.Module, saved: dict[str, torch.Tensor], shards: Shards | None, prefix: str
+        self, task: nn.Module, saved: dict[str, torch.Tensor], shards: CheckpointShards | None, prefix: str
     ) -> dict[str, torch.Tensor]:
         """The inverse of both: this worker's part of tensors that were saved under any strategy.
 

@@ -214,12 +214,16 @@ def _refuse_own_forward(name: str, norm: BatchNormBase) -> None:
 
 
 @contextmanager
-def statistics_kept(module: nn.Module) -> Generator[None, None, None]:
-    """Restore running statistics of other norm layers at the end of the context: a padding sample must not count.
+def statistics_kept(module: nn.Module, of_all_workers: bool = False) -> Generator[None, None, None]:
+    """Restore running statistics of norm layers at the end of the context.
 
-    `GlobalBatchNorm` leaves padding out by itself, and takes part in what the other workers compute.
+    Args:
+        of_all_workers: those of `GlobalBatchNorm`, too, which leaves padding out by itself, and takes part in what the
+            other workers compute.
     """
-    norms = [m for m in module.modules() if isinstance(m, NormBase) and not isinstance(m, GlobalBatchNorm)]
+    norms = [m for m in module.modules() if isinstance(m, NormBase)]
+    if not of_all_workers:
+        norms = [norm for norm in norms if not isinstance(norm, GlobalBatchNorm)]
     buffers = [buffer for norm in norms for buffer in norm.buffers(recurse=False)]
     kept = [buffer.clone() for buffer in buffers]
     try:

@@ -66,7 +66,12 @@ def initial_threads(config: Config, local_rank: int, environment: Mapping[str, s
     return Threads(share, "cores", share, workers) if by_user is None else Threads(by_user, OMP, share, workers)
 
 
-_start = _used = Threads(1, "cores", 1)
+_NO_WORKER = _start = _used = Threads(1, "cores", 1)
+
+
+def cores() -> int:
+    """Cores of this process: a worker's share, or all that it may use."""
+    return len(os.sched_getaffinity(0)) if _start is _NO_WORKER else _start.share
 
 
 def current() -> Threads:

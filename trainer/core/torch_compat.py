@@ -1,5 +1,5 @@
 # pyright: reportPrivateUsage=false
-"""Private names of torch, read in torch 2.13.0: base classes of layers, and the sampler inside a loader's iterator.
+"""Private names of torch, read in torch 2.13.0: base classes of layers, the sampler inside a loader's iterator, groups.
 
 FSDP's are in strategies/fsdp/torch_compat.py. tests/test_compat.py checks these names.
 """
@@ -9,17 +9,30 @@ from itertools import chain, islice
 from typing import Any
 
 import torch
+from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
 
-__all__ = ["READ_IN", "BatchNormBase", "DropoutBase", "NormBase", "draw_order", "in_backward"]
+__all__ = [
+    "READ_IN",
+    "BatchNormBase",
+    "DropoutBase",
+    "NormBase",
+    "allowed_globals",
+    "draw_order",
+    "in_backward",
+    "is_traceable_wrapper_subclass",
+    "set_group_timeout",
+]
 
 READ_IN = "2.13.0"
 
 BatchNormBase = _BatchNorm
 NormBase = _NormBase
 DropoutBase = _DropoutNd
+set_group_timeout = _set_pg_timeout
 
 
 def in_backward() -> bool:

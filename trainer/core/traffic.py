@@ -1,145 +1,15 @@
-"""Traffic of a strategy: transfers as data, computable on a laptop for any cluster, and a ledger of sent bytes."""
+"""Traffic of a strategy: the workload that determines its transfers, and a ledger of sent bytes."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import fsum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 
-Phase = Literal["forward", "backward", "update", "next forward"]
-Pattern = Literal["ring", "butterfly", "pairs", "servers"]
-Link = Literal["none", "in node", "between nodes", "both"]
-
-
-class Send(NamedTuple):
-    """Messages of one worker to another."""
-
-    peer: int
-    bytes: float
-    messages: float = 1.0
-
-
-Sends = Callable[[int], Iterable[Send]]
-"""Messages of a worker, by rank, in one transfer; the ledger counts by the same functions."""
-
-
-def ring(ranks: Sequence[int], rounds: int, tensor_bytes: float) -> Sends:
-    """Collectives over the ring of K workers, each of which sends to the next one.
-
-    Args:
-        rounds: 1 for a reduce-scatter or an all-gather, of (K - 1) / K of the whole tensor in K - 1 messages (the mean,
-            if the parts are unequal); 2 for an all-reduce.
-    """
-    members = len(ranks)
-
-    def sends(rank: int) -> Iterator[Send]:
-        if members > 1:
-            following = ranks[(ranks.index(rank) + 1) % members]
-            yield Send(following, rounds * (members - 1) / members * tensor_bytes, rounds * (members - 1))
-
-    return sends
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """Messages of one kind. Bytes and messages are those that a worker sends, the mean over all workers."""
-
-    what: str
-    """Payload: gradients, activations, halos, parameters."""
-    phase: Phase
-    """Phase in which it starts."""
-    bytes: float
-    """Each time."""
-    inter_node_bytes: float
-    """Part of it that leaves the node."""
-    messages: float
-    """Each time."""
-    every: float = 1.0
-    """Optimizer steps from one time to the next."""
-    overlaps: tuple[Phase, ...] = ()
-    """Computation that it may overlap with."""
-    pattern: Pattern = "ring"
-    needed_by: Phase = "update"
-    """Phase that waits for it."""
-    after_gradients: int | None = None
-    """In backward: number of elements, in the order of `Workload.parameters`, whose gradients it needs; None: starts
-    with its phase."""
-    busiest_bytes: float = 0.0
-    """Largest number of bytes sent by one worker; with pattern `servers`, passed by one server."""
-    busiest_inter_node_bytes: float = 0.0
-    """Part of these bytes that leaves the node."""
-
-    @property
-    def link(self) -> Link:
-        """Links that it uses."""
-        if not self.bytes:
-            return "none"
-        if not self.inter_node_bytes:
-            return "in node"
-        return "between nodes" if self.inter_node_bytes == self.bytes else "both"
-
-
-@dataclass(frozen=True)
-class Placement:
-    """Placement of workers: node n holds the ranks from n * workers_per_node on."""
-
-    workers: int
-    workers_per_node: int
-    servers_on_first: bool = False
-    """Whether all parameter servers are on node 0."""
-
-    def node(self, rank: int) -> int:
-        return rank // self.workers_per_node
-
-    def apart(self, one: int, other: int) -> bool:
-        """Whether two workers are on different nodes."""
-        return self.node(one) != self.node(other)
-
-    @property
-    def nodes(self) -> int:
-        return -(-self.workers // self.workers_per_node)
-
-    def server_node(self, server: int) -> int:
-        """Node of a server: servers are assigned to nodes in turn, or all to the first."""
-        return 0 if self.servers_on_first else server % self.nodes
-
-    def transfer(self, what: str, phase: Phase, sends: Sends, **more: Any) -> Transfer:
-        """A transfer between workers.
-
-        Args:
-            sends: of each worker.
-            more: further fields of Transfer.
-        """
-        each = [list(sends(rank)) for rank in range(self.workers)]
-        sent = [fsum(send.bytes for send in sends) for sends in each]
-        leaving = [fsum(send.bytes for send in sends if self.apart(rank, send.peer)) for rank, sends in enumerate(each)]
-        return Transfer(
-            what, phase, fsum(sent) / self.workers, fsum(leaving) / self.workers,
-            fsum(send.messages for sends in each for send in sends) / self.workers,
-            busiest_bytes=max(sent), busiest_inter_node_bytes=max(leaving), **more,
-        )  # fmt: skip
-
-    def all_reduce(self, what: str, phase: Phase, tensor_bytes: float, **more: Any) -> Transfer:
-        """A tensor summed over all workers, in a ring."""
-        return self.transfer(what, phase, ring(range(self.workers), 2, tensor_bytes), **more)
-
-    def with_servers(self, what: str, phase: Phase, shard_bytes: Sequence[float], **more: Any) -> Transfer:
-        """Every worker sends each server its shard of a tensor, or gets it from there: servers have no ledger.
-
-        Args:
-            shard_bytes: of each server.
-            more: further fields of Transfer.
-        """
-        apart = [
-            sum(self.node(worker) != self.server_node(server) for worker in range(self.workers))
-            for server in range(len(shard_bytes))
-        ]
-        leaving = [away * size for away, size in zip(apart, shard_bytes, strict=True)]
-        return Transfer(
-            what, phase, fsum(shard_bytes), fsum(leaving) / self.workers, len(shard_bytes), pattern="servers",
-            busiest_bytes=self.workers * max(shard_bytes), busiest_inter_node_bytes=max(leaving), **more,
-        )  # fmt: skip
+from ..base.device_time import DeviceTime, Moment
+from .transfers import DeviceShare, Placement, Sends, ring
 
 
 @dataclass(frozen=True)
@@ -172,19 +42,43 @@ class Workload:
         return sum(parameter.numel() for parameter in self.parameters[: last + 1])
 
 
+def even_share(workload: Workload) -> DeviceShare:
+    """The share of plain data parallelism: the whole network, for an equal part of the batch."""
+    return DeviceShare(-(-workload.batch_size // workload.placement.workers))
+
+
 class Ledger:
     """Bytes that this worker has sent since its start, and the seconds that it spent waiting for them.
 
     Only payload counts: no frames of the network, nor the few bytes by which workers agree on sizes.
+
+    Args:
+        device: whose time is spent; None: the host's.
     """
 
-    def __init__(self, rank: int, placement: Placement):
+    def __init__(self, rank: int, placement: Placement, device: torch.device | None = None):
         self.rank = rank
         self.placement = placement
         self.bytes = 0.0
         self.inter_node_bytes = 0.0
         self.messages = 0
-        self.exposed_seconds = 0.0
+        self.waits = DeviceTime(device)
+        """Waiting time by the phase in which it was spent."""
+        self.phase = ""
+        """Phase of the step; empty between steps."""
+
+    @property
+    def exposed_seconds(self) -> float:
+        """Seconds that computation stood still for the network, as far as the device has come."""
+        return fsum(self.waits.read().values())
+
+    def now(self) -> Moment:
+        """The moment in which a wait begins, for `waited`."""
+        return self.waits.now()
+
+    def waited(self, since: Moment) -> None:
+        """What was waited for has come."""
+        self.waits.add(self.phase, since, self.waits.now())
 
     def to(self, peer: int, sent: float, messages: float = 1) -> None:
         """`sent` bytes to one other worker."""

@@ -5,28 +5,39 @@ training. So a resumed run starts at any step without reading the samples before
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+from math import prod
 from typing import Any
 
 import torch
 from lightning.fabric import Fabric
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from ..base.log import log
 from ..base.printable import printable
-from ..base.rng import generator, mix
-from ..base.signals import IgnoreStopSignals
+from ..base.rng import mix_each
+from ..config.evaluation_data import own_dataset
+from ..config.evaluation_views import EvaluationViews
 from ..config.faults import built
-from ..config.schema import Config, DatasetConfig
+from ..config.schema import Config, DatasetConfig, workers_on_node
 from ..core.batch import BadSamples, Part
-from ..core.plain_values import all_gather_values
-from ..core.protocols import Augmentation, Dataset
+from ..core.communication.plain_values import all_gather_values
 from ..core.trainer_view.loader import LoaderView
-from .normalization import channel_statistics, scale_and_normalize
-from .sample_order import PlannedPart, SampleOrder
-from .splits import Reader, Splits, collate
+from .abilities import thread_safe
+from .batch_augmentation import BatchAugmentation, mirrored
+from .batch_loading import BatchLoading
+from .batch_reader import Pairs
+from .batch_sources import BatchSources
+from .cached_split import with_cache
+from .normalization import Normalization
+from .order.read_ahead import read_ahead_of
+from .order.sample_order import PlannedPart, sample_order
+from .other_data import as_trained, splits_of_other
+from .process_batches import Kind
+from .splits import Splits, no_labels
+from .threaded_batches import LoadedBatch
 
 
 class ImageData(LightningDataModule):
@@ -40,7 +51,7 @@ class ImageData(LightningDataModule):
         dummy_batches: bool = False,
         evaluation_share: tuple[int, int] | None = None,
         splits: Splits | None = None,
-        pin_memory: bool = False,
+        device: torch.device | None = None,
     ):
         """Read the dataset and divide it.
 
@@ -48,7 +59,8 @@ class ImageData(LightningDataModule):
             share: this worker's share of every global batch: (index, count).
             evaluation_share: the same for evaluation; None: as in training.
             splits: the splits, if they exist already.
-            pin_memory: read into page-locked memory, from which GPUs copy faster; creates a CUDA context.
+            device: of the run. For a GPU, batches are read into page-locked memory, from which it copies faster; this
+                creates a CUDA context.
             parts: number of parts into which the strategy divides each accumulated part.
             dummy_batches: a worker without a sample to evaluate computes a dummy batch, which is not counted.
 
@@ -63,30 +75,76 @@ class ImageData(LightningDataModule):
         self.evaluation_share = share if evaluation_share is None else evaluation_share
         self.accumulate = config.trainer.accumulate_grad_batches * parts
         self.dummy_batches = dummy_batches
-        self.pin_memory = pin_memory
-        self.augment: Augmentation | None = built("augment", config.augment) if config.augment else None
-        splits = splits or Splits.of(config.dataset)
+        self.pin_memory = device is not None and device.type == "cuda"
+        self.augment: Any = built("augment", config.augment) if config.augment else None
+        """Augmentation, TwoPartAugmentation or None."""
+        self._views = EvaluationViews.requested()
+        own = own_dataset()
+        read = splits or (Splits.of if own is None else splits_of_other)(config.dataset)
+        self.order = sample_order(config, read.train)
+        self._read_ahead = read_ahead_of(read.train, self.order, config.trainer.max_epochs)
+        splits = self._cached(read, device)
         whole = splits.whole
+        if self._views is not None:
+            self._views.check(getattr(whole, "crop", 1), bool(getattr(whole, "multi_label", False)))
         self.classes, self.image_shape = whole.classes, whole.image_shape
+        self.multi_label = bool(getattr(whole, "multi_label", False))
+        """Whether targets are float32 (batch, classes) of 0 and 1."""
         self.class_names: Sequence[str] | None = getattr(whole, "class_names", None)
         self.synthetic = bool(getattr(whole, "synthetic", False))
         self.train_set, self.val_set, self.test_set = splits.train, splits.val, splits.test
-        self.order = _sample_order(config, len(self.train_set))
         self.bad_samples: dict[str, None] = {}
-        self._prepare = scale_and_normalize(whole)
-        self._mean, self._std = channel_statistics(whole)
+        self._normalization = Normalization(whole, None if own is None else as_trained(own, whole))
+        self._augment_batch = self._batch_augmentation()
         self.channels_last = config.trainer.channels_last
+        self._sources = BatchSources(splits, self.augment, self._views)
+        self.thread_safe = thread_safe(self.train_set, self.augment)
+        self._loading = BatchLoading(
+            config.dataset, self._sources, self.thread_safe, config.seed, self.pin_memory, device
+        )
+
+    def _cached(self, splits: Splits, device: torch.device | None) -> Splits:
+        kind = self.settings.cache
+        if kind == "none" or self._views is not None:  # several views are cut out of larger images
+            return splits
+        if (kind, device) not in splits.cached:
+            workers = workers_on_node(self.config)
+            splits.cached[kind, device] = with_cache(splits, kind, self.augment, device, workers)
+        return splits.cached[kind, device]
+
+    def close(self) -> None:
+        """End the threads and processes that read. A later epoch starts them again."""
+        self._loading.close()
+
+    def _batch_augmentation(self) -> BatchAugmentation | None:
+        if not hasattr(self.augment, "augment_batch"):
+            return None
+        return BatchAugmentation(self.augment, self.config.seed, self.classes, self._normalization.mean)
 
     @property
     def steps_per_epoch(self) -> int:
         return self.order.steps
+
+    @property
+    def smallest_batch(self) -> int:
+        """Rows of the smallest batch that any worker computes in an epoch."""
+        part = max(1, self.order.smallest // self.accumulate)
+        return max(1, part // self.share[1]) * self.training_views
+
+    @property
+    def training_views(self) -> int:
+        """Rows of a training batch for each of its samples."""
+        if not hasattr(self.augment, "views"):
+            return 1
+        return len(self.augment.views(tuple(self.image_shape[-2:]), 0))
 
     def state_dict(self) -> dict[str, Any]:
         """State of the order of samples: the visited partitions of each epoch."""
         if self.order.partitions == 1:
             return {}
         begun = {epoch: list(order) for epoch, order in self.order.begun.items()}
-        return {"samples": self.order.samples, "partition_orders": begun}
+        sizes = list(self.order.sizes)
+        return {"samples": self.order.samples, "partition_sizes": sizes, "partition_orders": begun}
 
     @property
     def partition_orders(self) -> list[list[int]]:
@@ -102,8 +160,15 @@ class ImageData(LightningDataModule):
         Raises:
             BadSamples: too many unreadable samples.
         """
-        batches = self.order.batches(epoch)[first_step:end]
-        return self._read(planned for batch in batches for planned in self._planned(epoch, batch, self.share[0]))
+        batches = self.order.batches(epoch)[:end]
+        reached = self._reached(epoch, batches)
+
+        def planned() -> Iterator[PlannedPart]:
+            for step in range(first_step, len(batches)):
+                reached(step)
+                yield from self._planned(epoch, batches[step], self.share[0])
+
+        return self._read(epoch, planned())
 
     def ticket_parts(self, epoch: int, numbers: Iterable[int], reads_ahead: bool) -> Iterator[Part]:
         """Parts of the steps of this worker's tickets: number n is share n % workers of batch n // workers.
@@ -115,14 +180,24 @@ class ImageData(LightningDataModule):
             BadSamples: too many unreadable samples.
         """
         batches, workers = self.order.batches(epoch), self.share[1]
+        reached = self._reached(epoch, batches)
 
         def planned() -> Iterator[PlannedPart]:
             for number in numbers:
                 rounds = (number // workers, (number + 1) // workers)
+                reached(rounds[0])
                 for part in self._planned(epoch, batches[rounds[0]], number % workers):
                     yield part._replace(all_samples=part.samples, rounds=rounds)
 
-        return self._read(planned(), None if reads_ahead else 0)
+        return self._read(epoch, planned(), reads_ahead)
+
+    def _reached(self, epoch: int, batches: Sequence[Tensor]) -> Callable[[int], None]:
+        """To be called with the number of each batch before it is read: what is to be read ahead is asked for."""
+        ahead = self._read_ahead
+        if ahead is None:
+            return lambda number: None
+        positions = list(accumulate(map(len, batches), initial=0))
+        return lambda number: ahead.reached(epoch, positions[number], positions[-1])
 
     def _planned(self, epoch: int, batch: Tensor, share: int) -> Iterator[PlannedPart]:
         """Parts of one share of a global batch."""
@@ -132,10 +207,16 @@ class ImageData(LightningDataModule):
             weight = len(mine) * self.share[1] / len(batch)
             # A worker without a sample computes another worker's with weight 0, as the collectives need it.
             read = (mine if len(mine) else part[:1]).tolist()
-            pairs = [(index, mix(self.config.seed, epoch, index)) for index in read]
-            yield PlannedPart(pairs, len(mine), len(part), weight, number == len(parts) - 1, None, len(batch))
+            yield PlannedPart(
+                self.keyed(read, epoch), len(mine), len(part), weight, number == len(parts) - 1, None, len(batch)
+            )
 
-    def _read(self, planned: Iterable[PlannedPart], num_workers: int | None = None) -> Iterator[Part]:
+    def keyed(self, draws: Sequence[int], epoch: int) -> list[tuple[int, int]]:
+        """Samples with their keys: a sample that is drawn again is augmented otherwise."""
+        indices = [draw % self.order.samples for draw in draws]
+        return list(zip(indices, mix_each((self.config.seed, epoch), draws), strict=True))
+
+    def _read(self, epoch: int, planned: Iterable[PlannedPart], reads_ahead: bool = True) -> Iterator[Part]:
         waiting: deque[PlannedPart] = deque()
 
         def pairs() -> Iterator[list[tuple[int, int]]]:
@@ -143,11 +224,41 @@ class ImageData(LightningDataModule):
                 waiting.append(part)
                 yield part.pairs
 
-        for batch in self._loader(self.train_set, self.augment, pairs(), replace_bad=True, num_workers=num_workers):
+        for batch, keys, _ in self._loaded(("train", epoch), pairs(), reads_ahead):
             part = waiting.popleft()
             assert batch is not None
-            keys = torch.tensor([key for _, key in part.pairs])
-            yield Part(batch, *part[1:5], keys, part.rounds, part.step_samples)
+            step_samples: int | None = part.step_samples
+            if keys is None:
+                keys = torch.tensor([key for _, key in part.pairs])
+            elif batch[2].views != 1:
+                # several rows a sample: a worker cannot tell the others' rows from the number of samples
+                step_samples = None
+            yield Part(batch, *part[1:5], keys, part.rounds, step_samples)
+
+    def augmented(self, indices: Sequence[int], epoch: int) -> tuple[Tensor, Tensor]:
+        """Images and labels of training samples as the network gets them in an epoch.
+
+        Raises:
+            BadSamples: more are unreadable than `dataset.max_bad_samples`.
+        """
+        source = self._sources(("train", epoch))
+        batch, problems = source.read(self.keyed(indices, epoch))
+        self._count_bad(problems)
+        assert batch is not None
+        return self.on_after_batch_transfer(batch, 0)
+
+    def plain_images(self, most: int, most_values: int) -> Tensor:
+        """Training images, evenly spaced in the split, normalized and not augmented: [n, channels, height, width].
+
+        Args:
+            most: n is no larger.
+            most_values: nor are there more values in all, unless one image has.
+        """
+        count = min(most, max(1, most_values // prod(self.image_shape)), len(self.train_set))
+        images = [self.train_set[index * len(self.train_set) // count][0] for index in range(count)]
+        stacked = torch.stack(images)
+        scaled = self._normalization.scaled(stacked)
+        return scaled if scaled is stacked else self._normalization.normalize(scaled)
 
     def samples_of(self, epoch: int, first_round: int, end_round: int) -> int:
         """Samples of the global batches [first_round, end_round) of an epoch."""
@@ -165,13 +276,18 @@ class ImageData(LightningDataModule):
             [(index, 0) for index in batch.tensor_split(count)[index_of_mine].tolist()]
             for batch in torch.arange(len(dataset)).split(self.config.batch_size)
         ]
-        read = self._loader(dataset, None, [share for share in shares if share], replace_bad=False)
+        read = self._loaded((split, 0), [share for share in shares if share])
         for share in shares:
-            batch = next(read) if share else None
+            batch = next(read).batch if share else None
             if batch is not None:
                 yield batch, len(batch[1])
             elif self.dummy_batches:
-                yield (torch.zeros(1, *dataset.image_shape), torch.zeros(1, dtype=torch.int64)), 0
+                yield (torch.zeros(self.views, *dataset.image_shape), no_labels(dataset, 1)), 0
+
+    @property
+    def views(self) -> int:
+        """Rows of an evaluation batch for each of its samples."""
+        return 1 if self._views is None else self._views.per_image
 
     def has(self, split: str) -> bool:
         return (self.val_set if split == "val" else self.test_set) is not None
@@ -193,27 +309,10 @@ class ImageData(LightningDataModule):
         dataset = self.val_set if split == "val" else self.test_set
         return -(-len(dataset) // self.config.batch_size) if dataset is not None else 0
 
-    def _loader(
-        self,
-        dataset: Dataset,
-        augment: Augmentation | None,
-        batches: Iterable[list[tuple[int, int]]],
-        replace_bad: bool,
-        num_workers: int | None = None,
-    ) -> Iterator[tuple[Tensor, Tensor] | None]:
-        loader = DataLoader(
-            Reader(dataset, augment, replace_bad),  # pyright: ignore[reportArgumentType]  # torch needs only __getitems__
-            batch_sampler=batches,  # pyright: ignore[reportArgumentType]  # pairs, not plain indices
-            num_workers=self.settings.num_workers if num_workers is None else num_workers,
-            collate_fn=collate,  # pyright: ignore[reportArgumentType]  # Reader gives more than a list
-            # own generator: creating a loader must not advance the run's random numbers
-            generator=generator(self.config.seed),
-            pin_memory=self.pin_memory,
-            worker_init_fn=IgnoreStopSignals(),
-        )
-        for batch, problems in loader:
-            self._count_bad(problems)
-            yield batch
+    def _loaded(self, kind: Kind, wanted: Iterable[Pairs], reads_ahead: bool = True) -> Iterator[LoadedBatch]:
+        for loaded in self._loading.read(kind, wanted, reads_ahead):
+            self._count_bad(loaded.problems)
+            yield loaded
 
     def _count_bad(self, problems: list[str]) -> None:
         for problem in map(printable, problems):
@@ -244,22 +343,19 @@ class ImageData(LightningDataModule):
 
     def pixels(self, images: Tensor) -> Tensor:
         """Inverse of the normalization: images (batch, channels, height, width) as uint8 on the CPU."""
-        values = images.detach().float().cpu().mul(self._std).add(self._mean)
+        values = images.detach().float().cpu().mul(self._normalization.std).add(self._normalization.mean)
         return values.mul(255.0).round().clamp(0.0, 255.0).to(torch.uint8)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
-        """Scale, normalize and lay out images on the device: one byte a value crosses the bus, not four."""
-        images, labels = batch
-        images = self._prepare(images)
-        if self.channels_last:
-            images = images.contiguous(memory_format=torch.channels_last)
-        return images, labels
-
-
-def _sample_order(config: Config, samples: int) -> SampleOrder:
-    partitions = config.dataset.partitions
-    if partitions > samples:
-        raise ValueError(f"dataset.partitions={partitions} is more than the {samples} training samples")
-    shuffled = not config.trainer.overfit_batches
-    order = config.dataset.partition_order
-    return SampleOrder(samples, config.batch_size, config.seed, partitions, order, shuffled=shuffled)
+        """Augment, scale, normalize and lay out images on the device: one byte a value crosses the bus, not four."""
+        images, labels, *keys = batch
+        if keys:
+            images = mirrored(images, keys[0].flips)
+        unscaled = images.dtype is torch.uint8
+        images = self._normalization.scaled(images)
+        if keys and self._augment_batch is not None:
+            images, labels = self._augment_batch(images, labels, keys[0])
+        if unscaled:
+            images = self._normalization.normalize(images)
+        layout = torch.channels_last if self.channels_last else torch.contiguous_format
+        return images.contiguous(memory_format=layout), labels

@@ -27,9 +27,9 @@ from ..config.faults import built
 from ..config.lightning.base_classes import overrides
 from ..config.schema import Config
 from ..core.batch import Part
+from ..core.communication.plain_values import all_gather_values
 from ..core.lightning_adapter import refused_of_data
 from ..core.lightning_compat import with_sampler, without_fabric
-from ..core.plain_values import all_gather_values
 from ..core.torch_compat import draw_order
 from ..core.trainer_view.view import TrainerView
 
@@ -38,6 +38,23 @@ _READING = 1
 """Separates these draws from those of the computation of the same batch."""
 _EVALUATION = -1
 """The epoch in the random numbers of evaluation, the same every time."""
+
+
+def refuse_reading_keys(config: Config, name: str) -> None:
+    """
+    Raises:
+        ValueError: a key says what to read, and in which order, of loaders that read by themselves.
+    """
+    for key, usual in (
+        ("cache", "none"),
+        ("shuffling", "global"),
+        ("sampling", "instance_balanced"),
+        ("drop_last", False),
+    ):
+        value = getattr(config.dataset, key)
+        if value != usual:
+            text = f"dataset.{key}={str(value).lower()} is for Leyden's datasets, and {name} reads by its own loaders"
+            raise ValueError(f"{text}: dataset.{key}={str(usual).lower()}")
 
 
 class LoaderData:
@@ -77,6 +94,9 @@ class LoaderData:
         """The module that provides the loaders."""
         return self.module
 
+    def close(self) -> None:
+        """Nothing: threads and processes are those of the module's loaders."""
+
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         return self.module.on_after_batch_transfer(batch, dataloader_idx)
 
@@ -98,6 +118,7 @@ class LoaderData:
         config, name = self.config, self.config.dataset.target
         if config.dataset.partitions != 1:
             raise ValueError(f"{name} is a LightningDataModule: dataset.partitions is for Leyden's datasets")
+        refuse_reading_keys(config, name)
         if config.augment is not None:
             log.info("augment is not used: %s augments in its own loaders", name)
         given = {

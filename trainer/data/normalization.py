@@ -1,6 +1,6 @@
 """Pixel values to network inputs: scaling and normalization by the dataset's channels."""
 
-from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,24 +8,29 @@ from torch import Tensor
 from ..core.protocols import Dataset
 
 
-def scale_and_normalize(dataset: Dataset) -> Callable[[Tensor], Tensor]:
-    """uint8 images (batch, channels, height, width) to float, normalized if the dataset declares mean and std."""
-    mean, std = channel_statistics(dataset)
+class Normalization:
+    """Scaling of uint8 images to values from 0 to 1, and their normalization if the dataset declares mean and std.
 
-    def prepare(images: Tensor) -> Tensor:
-        nonlocal mean, std
-        if images.dtype is not torch.uint8:
-            return images
+    Args:
+        like: whose mean and std are taken in place of the dataset's.
+
+    Attributes:
+        mean, std: of values from 0 to 1, each (1, channels, 1, 1), on the CPU; 0 and 1 without declared values.
+    """
+
+    def __init__(self, dataset: Dataset, like: Any = None):
+        channels, declared = dataset.image_shape[0], dataset if like is None else like
+        self.mean = torch.tensor(getattr(declared, "mean", [0.0] * channels)).view(1, -1, 1, 1)
+        self.std = torch.tensor(getattr(declared, "std", [1.0] * channels)).view(1, -1, 1, 1)
+        self._on_device = self.mean, self.std
+
+    def scaled(self, images: Tensor) -> Tensor:
+        """uint8 images as new floats from 0 to 1; others as they are."""
+        return images.float().div_(255.0) if images.dtype is torch.uint8 else images
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """Normalize scaled images (batch, channels, height, width) in place."""
+        mean, std = self._on_device
         if mean.device != images.device:
-            mean, std = mean.to(images.device), std.to(images.device)
-        return images.float().div_(255.0).sub_(mean).div_(std)
-
-    return prepare
-
-
-def channel_statistics(dataset: Dataset) -> tuple[Tensor, Tensor]:
-    """Mean and standard deviation of values from 0 to 1, each (1, channels, 1, 1); 0 and 1 without declared values."""
-    channels = dataset.image_shape[0]
-    mean = torch.tensor(getattr(dataset, "mean", [0.0] * channels)).view(1, -1, 1, 1)
-    std = torch.tensor(getattr(dataset, "std", [1.0] * channels)).view(1, -1, 1, 1)
-    return mean, std
+            mean, std = self._on_device = mean.to(images.device), std.to(images.device)
+        return images.sub_(mean).div_(std)

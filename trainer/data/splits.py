@@ -1,7 +1,8 @@
 """Splits of a dataset, and reading and collating of their samples."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
@@ -10,40 +11,54 @@ from ..base.open_files import is_lack
 from ..base.rng import generator
 from ..config.faults import built
 from ..config.schema import DatasetConfig
-from ..core.protocols import Augmentation, Dataset
+from ..core.protocols import Augmentation, Box, CroppingDataset, Dataset, Label
+from .view_reader import one_thread
 
 SPLIT_SEED = 0
 """Validation samples and partitions are the same for every seed, so that runs can be compared."""
 
 
-class Reader:
-    """Reads samples of one split, augments them, and names those that cannot be read."""
+Sample = TypeVar("Sample")
 
-    def __init__(self, dataset: Dataset, augment: Augmentation | None, replace_bad: bool):
+
+class Reader(Generic[Sample]):
+    """Reads samples of one split, and names those that cannot be read.
+
+    Args:
+        read: the sample of a dataset by its index and key: one of the functions below, or a `ViewReader`.
+        change: augments a sample by its key.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        read: Callable[[Dataset, int, int], Sample],
+        replace_bad: bool,
+        change: Callable[[Sample, int], Sample] | None = None,
+    ):
         self.dataset = dataset
-        self.augment = augment
+        self.read = read
         self.replace_bad = replace_bad
+        self.change = change
 
-    def __getitems__(self, wanted: Sequence[tuple[int, int]]) -> tuple[list[tuple[Tensor, int]], list[str]]:
+    def __getitems__(self, wanted: Sequence[tuple[int, int]]) -> tuple[list[Sample], list[str]]:
         """Samples of (index, key) pairs, and the errors of unreadable ones.
 
         In training an unreadable sample is replaced by the next readable one, which keeps shapes; in evaluation it is
         left out, so that no sample counts twice.
         """
-        samples: list[tuple[Tensor, int]] = []
+        samples: list[Sample] = []
         problems: list[str] = []
         for index, key in wanted:
-            sample = self._read(index, problems)
-            if sample is None:
-                continue
-            image, label = sample
-            samples.append((image if self.augment is None else self.augment(image, key), label))
+            sample = self._read(index, key, problems)
+            if sample is not None:
+                samples.append(sample if self.change is None else self.change(sample, key))
         return samples, problems
 
-    def _read(self, index: int, problems: list[str]) -> tuple[Tensor, int] | None:
+    def _read(self, index: int, key: int, problems: list[str]) -> Sample | None:
         for offset in range(len(self.dataset) if self.replace_bad else 1):
             try:
-                return self.dataset[(index + offset) % len(self.dataset)]
+                return self.read(self.dataset, (index + offset) % len(self.dataset), key)
             except (OSError, ValueError) as error:
                 if is_lack(error):  # the sample may be good
                     raise
@@ -51,17 +66,45 @@ class Reader:
         return None
 
 
-def collate(read: tuple[list[tuple[Tensor, int]], list[str]]) -> tuple[tuple[Tensor, Tensor] | None, list[str]]:
-    """Stacks samples into (images, labels); None if every sample was unreadable."""
-    samples, problems = read
-    if not samples:
-        return None, problems
-    images, labels = zip(*samples, strict=True)
-    return (torch.stack(images), torch.tensor(labels)), problems
+def plain_sample(dataset: Dataset, index: int, key: int) -> tuple[Tensor, Label]:
+    """A sample as it is."""
+    return dataset[index]
+
+
+def evaluation_sample(dataset: Dataset, index: int, key: int) -> tuple[Tensor, Label]:
+    """A sample as evaluation sees it."""
+    read = getattr(dataset, "evaluation_sample", None)
+    if read is None:
+        return dataset[index]
+    with one_thread():
+        return read(index)
+
+
+def no_labels(dataset: Any, samples: int) -> Tensor:
+    """Labels of a batch, all 0: int64 (samples,), or float32 (samples, classes) of several classes."""
+    several = getattr(dataset, "multi_label", False)
+    return torch.zeros(samples, dataset.classes) if several else torch.zeros(samples, dtype=torch.int64)
+
+
+class ImageAugmentation:
+    """Changes samples by an augmentation of single images."""
+
+    def __init__(self, augment: Augmentation):
+        self.augment = augment
+
+    def __call__(self, sample: tuple[Tensor, Label], key: int) -> tuple[Tensor, Label]:
+        image, label = sample
+        return self.augment(image, key), label
 
 
 class Subset:
-    """Some samples of a dataset, renumbered from 0."""
+    """Some samples of a dataset, renumbered from 0.
+
+    Attributes:
+        renumbers: it reads by nothing but its dataset, so it may be read as that may.
+    """
+
+    renumbers = True
 
     def __init__(self, dataset: Dataset, indices: Sequence[int]):
         self.dataset = dataset
@@ -69,12 +112,42 @@ class Subset:
         self.classes = dataset.classes
         self.image_shape = dataset.image_shape
         self.splits = dataset.splits
+        self.multi_label = bool(getattr(dataset, "multi_label", False))
+        if isinstance(dataset, CroppingDataset):
+            self.crops = self._crops
+        if hasattr(dataset, "evaluation_sample"):
+            self.evaluation_sample = self._evaluation_sample
+        if hasattr(dataset, "evaluation_views"):
+            self.evaluation_views = self._evaluation_views
+        if hasattr(dataset, "read_ahead"):
+            self.read_ahead = self._read_ahead
+        if hasattr(dataset, "batch"):
+            self._numbers = torch.tensor(indices)
+            self.batch = self._batch
 
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[Tensor, Label]:
         return self.dataset[self.indices[index]]
+
+    def _crops(
+        self, index: int, boxes: Callable[[int, int], Sequence[Box]], size: tuple[int, int]
+    ) -> tuple[Tensor, Label]:
+        assert isinstance(self.dataset, CroppingDataset)
+        return self.dataset.crops(self.indices[index], boxes, size)
+
+    def _evaluation_sample(self, index: int) -> tuple[Tensor, Label]:
+        return self.dataset.evaluation_sample(self.indices[index])  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _evaluation_views(self, index: int, crops: int, scales: Sequence[int]) -> tuple[Tensor, Label]:
+        return self.dataset.evaluation_views(self.indices[index], crops, scales)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _read_ahead(self, first: int, end: int) -> None:
+        self.dataset.read_ahead(self.indices[first], self.indices[end - 1] + 1)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        return self.dataset.batch(self._numbers[indices])  # pyright: ignore[reportAttributeAccessIssue]
 
 
 @dataclass(frozen=True)
@@ -86,6 +159,8 @@ class Splits:
     train: Dataset
     val: Dataset | None
     test: Dataset | None
+    cached: dict[Any, "Splits"] = field(default_factory=dict)
+    """These splits as `dataset.cache` keeps them, once they are read."""
 
     @classmethod
     def of(cls, settings: DatasetConfig) -> "Splits":

@@ -6,7 +6,7 @@ from lightning.fabric import Fabric
 from lightning.pytorch import LightningDataModule, LightningModule
 
 from ..config.schema import Config
-from .lightning_data import LoaderData
+from .lightning_data import LoaderData, refuse_reading_keys
 
 
 class TaskLoaders(LightningDataModule):
@@ -28,6 +28,7 @@ class TaskLoaderData(LoaderData):
     ):
         if config.dataset.partitions != 1:
             raise ValueError("dataset.partitions is for Leyden's datasets, and dataset=null takes the task's loaders")
+        refuse_reading_keys(config, "the task")
         self._settings(config, fabric, parts, dummy_batches)
         self._task = task
 

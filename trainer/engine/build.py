@@ -28,9 +28,14 @@ from ..config.schema import TASK_LOADERS, Config
 from ..config.targets import is_data_module, takes
 from ..core.configure_optimizers import ScheduleEntry, read_configure_optimizers
 from ..core.hooks import Hooks
-from ..core.keyed_modules import keyed
+from ..core.keyed.modules import keyed
 from ..core.lightning_adapter import attach, refused, set_module_precision, unused_of_task
 from ..core.lightning_callbacks import observe
+from ..core.logger_calls import record_when_used, recorded_argument
+from ..core.network.activation_checkpointing import checkpoint_activations
+from ..core.network.freezing import Freezing
+from ..core.network.optimizer import built_optimizer, optimizer_options
+from ..core.network.parameter_groups import Options
 from ..core.state import RunState
 from ..core.strategy_contract import StrategyContract, contract_of
 from ..core.sync_batchnorm import synchronized
@@ -38,10 +43,15 @@ from ..data.datamodule import ImageData
 from ..data.lightning_data import LoaderData
 from ..data.splits import Splits
 from ..data.task_loaders import TaskLoaderData
-from ..hardware.topology import device_kind
-from .checkpoint import write_copies
-from .parameter_groups import parameter_groups
+from ..hardware.topology import device_kind, shares_gpus
+from .checkpoints.checkpoint import write_copies
+from .network.batchnorm_statistics import batchnorm_statistics
+from .network.compilation import compile_network
+from .network.contrastive import share_batches
+from .network.single_values import refuse_single_values
+from .shared_gpu import SharedCUDA, separate_hosts_for_nccl
 from .step_module import Step
+from .step_profiler import StepProfiler
 from .validation_schedule import ValidationSchedule
 
 
@@ -86,8 +96,11 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
         task = make_task(config, data, contract)
     state = RunState(config, run_dir, fabric, contract, task, data, stop_request)
     state.write_copies = partial(write_copies, state)
+    state.batchnorm_statistics = partial(batchnorm_statistics, state)
     state.hooks = Hooks(*[m for m in (task, getattr(data, "module", None)) if m is not None])
     state.callbacks = {n: built(f"callbacks.{n}", node) for n, node in config.callbacks.items() if node is not None}
+    if config.trainer.profiler is not None:
+        state.callbacks["profiler"] = StepProfiler(config.trainer.profiler)
     attach(task, state)
     observe(state)
     for setup in state.hooks.observed("setup"):
@@ -103,24 +116,35 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
         raise ValueError(f"trainer.{key}={limit} leaves nothing of the {data.steps_per_epoch} steps an epoch")
     ValidationSchedule.of(config.trainer, state.steps_per_epoch)
     state.time_limit = TimeLimit(config.trainer.max_time)
+    share_batches(state)
     task.configure_model()
     if config.trainer.sync_batchnorm and fabric.world_size > 1:
         synchronized(task, state.padding)
     if config.trainer.exact_dropout:
         state.sample_keys.device = fabric.device
         keyed(task, state.sample_keys)
+    checkpoint_activations(getattr(task, "model", task), config.trainer.activation_checkpointing)
     if config.trainer.channels_last:
         task.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it
     heartbeat.at(START, 0)
+    state.set_frozen = Freezing(task, config.model).begin_epoch
+    if isinstance(data, ImageData) and config.model is not None and _trains_smallest(state, data):
+        refuse_single_values(getattr(task, "model", task), data.image_shape, data.smallest_batch, config)
+    options = optimizer_options(config, task)
     state.module = fabric.setup_module(Step(task))
     heartbeat.at(START, 0)
     set_module_precision(task, fabric.device)
-    optimizer, state.schedules = make_optimizer(config, task, state)
+    optimizer, state.schedules = make_optimizer(config, task, state, options)
     refuse_unclippable(config, optimizer)
     state.optimizer = fabric.setup_optimizers(optimizer)
     contract.attach(state)
     seed_everything(config.seed, fabric.global_rank)
     return state
+
+
+def _trains_smallest(state: RunState, data: ImageData) -> bool:
+    """Whether the training comes to the smallest batch: the last of an epoch, or of a partition."""
+    return data.order.partitions > 1 or state.total_steps >= state.steps_per_epoch == data.steps_per_epoch
 
 
 def make_loggers(config: Config, run_dir: Path) -> list[Logger]:
@@ -129,7 +153,12 @@ def make_loggers(config: Config, run_dir: Path) -> list[Logger]:
         return []
     folder = str(run_dir)
     nodes = {name: node for name, node in config.logger.items() if node is not None}
-    return [built(f"logger.{name}", node, root_dir=folder, save_dir=folder) for name, node in nodes.items()]
+    loggers: list[Logger] = []
+    for name, node in nodes.items():
+        known = recorded_argument(run_dir, name, locate(node.target))
+        loggers.append(built(f"logger.{name}", node, root_dir=folder, save_dir=folder, **known))
+        record_when_used(run_dir, name, loggers[-1])
+    return loggers
 
 
 def make_fabric(config: Config, loggers: Sequence[Logger]) -> Fabric:
@@ -137,8 +166,11 @@ def make_fabric(config: Config, loggers: Sequence[Logger]) -> Fabric:
     alone = config.worker_processes == 1 or config.elastic  # elastic workers know each other through servers alone
     in_group = "TORCHELASTIC_RUN_ID" in os.environ and not alone
     environment: ClusterEnvironment = TorchElasticEnvironment() if in_group else _OneDevice()
+    kind = usable_kind(config)
+    if kind == "cuda" and in_group and shares_gpus():
+        separate_hosts_for_nccl()
     fabric = Fabric(
-        accelerator=usable_kind(config),
+        accelerator=SharedCUDA() if kind == "cuda" and in_group and shares_gpus() else kind,
         devices=own_device(config) if alone else config.topology.devices_per_node,
         num_nodes=1 if alone else config.topology.nodes,
         strategy=built(
@@ -179,6 +211,8 @@ def own_device(config: Config) -> int | list[int]:
     if config.elastic:
         local = int(os.environ.get("LEYDEN_WORKER") or 0) % config.topology.devices_per_node
     there = torch.cuda.device_count()
+    if there and shares_gpus():
+        local %= there
     if local >= there:
         raise ValueError(f"CUDA sees {there} GPU{'s' * (there != 1)} here, and this is worker {local} of its node")
     return [local]
@@ -215,7 +249,7 @@ def make_data(config: Config, fabric: Fabric, contract: StrategyContract, splits
     else:
         data = ImageData(
             config, contract.batch_share(), contract.parts(), contract.forward_is_collective,
-            contract.evaluation_share(), splits, pin_memory=fabric.device.type == "cuda",
+            contract.evaluation_share(), splits, device=fabric.device,
         )  # fmt: skip
     if data.synthetic and splits is None and fabric.is_global_zero:
         log.warning("dataset: SYNTHETIC images and labels. There is nothing to learn; look at speed alone.")
@@ -229,12 +263,14 @@ def make_task(config: Config, data: Any, contract: StrategyContract) -> Lightnin
     if config.model is None:
         task = built("task", config.task, **known)
         log.info("task %s brings its own network (model=null)", config.task.target)
+        if config.trainer.compile:
+            log.warning("trainer.compile compiles what model names: the task's own network is not compiled")
     else:
         with contract.build_context():
             model: nn.Module = built("model", config.model, **known, seed=config.seed)
-        if config.trainer.compile:
-            model.compile()
+        compile_network(model, config.trainer.compile)
         task = built("task", config.task, model=model, **known)
+    _refuse_other_targets(task, data)
     missing = refused(task)
     if missing:
         raise ValueError("Leyden's loop does not offer what the task asks for: " + "; ".join(missing))
@@ -244,7 +280,19 @@ def make_task(config: Config, data: Any, contract: StrategyContract) -> Lightnin
     return task
 
 
-def make_optimizer(config: Config, task: LightningModule, state: RunState) -> tuple[Optimizer, list[ScheduleEntry]]:
+def _refuse_other_targets(task: LightningModule, data: Any) -> None:
+    """Raise ValueError where the task takes other targets than the dataset has."""
+    several, taken = getattr(data, "multi_label", None), getattr(task, "multi_label", None)
+    if several is None or taken is None or several == taken:
+        return
+    given = "any number of classes" if several else "one class (the dataset does not declare multi_label)"
+    fitting = "multi_label" if several else "classification"
+    raise ValueError(f"the images of the dataset have {given}, and {type(task).__name__} takes others: task={fitting}")
+
+
+def make_optimizer(
+    config: Config, task: LightningModule, state: RunState, options: Options
+) -> tuple[Optimizer, list[ScheduleEntry]]:
     """The task's own optimizer where it has one, else what `optimizer` and `schedule` say."""
     if overrides(task, "configure_optimizers"):
         name = type(task).__name__
@@ -252,37 +300,37 @@ def make_optimizer(config: Config, task: LightningModule, state: RunState) -> tu
         return read_configure_optimizers(task.configure_optimizers(), name)
     if config.optimizer is None:
         raise ValueError(f"optimizer is null, and {type(task).__name__} has no configure_optimizers: optimizer=sgd")
-    settings = config.optimizer.arguments
-    groups = parameter_groups(task, settings, config.optimizer.decay_bias_and_norm)
-    with at_fault("optimizer", config.optimizer):
-        optimizer: Optimizer = locate(config.optimizer.target)(groups, **settings)
-    checked("optimizer", config.optimizer, optimizer)
+    optimizer = built_optimizer(config, task, options)
     if config.schedule is None:
         return optimizer, []
-    return optimizer, [make_schedule(config, optimizer, state.total_steps)]
+    return optimizer, [make_schedule(config, optimizer, state.total_steps, state.steps_per_epoch)]
 
 
 def refuse_unclippable(config: Config, optimizer: Optimizer) -> None:
     """
     Raises:
-        ValueError: gradients are to be clipped that only the optimizer's fused step would unscale.
+        ValueError: gradients are to be clipped, or their norm logged, that only the optimizer's fused step would
+            unscale.
     """
     trainer = config.trainer
     unscales = getattr(optimizer, "_step_supports_amp_scaling", False)
-    if trainer.precision == "16-mixed" and trainer.gradient_clip_val is not None and unscales:
+    if trainer.precision == "16-mixed" and trainer.reads_gradients and unscales:
+        clip = trainer.gradient_clip_val
+        reader = "log_grad_norm=true" if clip is None else f"gradient_clip_val={clip}"
         raise ValueError(
             f"{type(optimizer).__name__}(fused=True) unscales the gradients of trainer.precision=16-mixed in its step, "
-            f"after trainer.gradient_clip_val={trainer.gradient_clip_val} has clipped them: fused=False"
+            f"after trainer.{reader} has read them: fused=False"
         )
 
 
-def make_schedule(config: Config, optimizer: Optimizer, total_steps: int) -> ScheduleEntry:
+def make_schedule(config: Config, optimizer: Optimizer, total_steps: int, steps_per_epoch: int) -> ScheduleEntry:
     settings = config.schedule
     assert settings is not None
     arguments = settings.arguments
     constructor = locate(settings.target)
-    if takes(constructor, "total_steps") and arguments.get("total_steps") is None:
-        arguments["total_steps"] = max(1, total_steps)
+    for name, steps in (("total_steps", total_steps), ("steps_per_epoch", steps_per_epoch)):
+        if takes(constructor, name) and arguments.get(name) is None:
+            arguments[name] = max(1, steps)
     with warnings.catch_warnings():
         # Some schedulers call step() before the optimizer's first, and warn of themselves.
         warnings.simplefilter("ignore")

@@ -40,8 +40,9 @@ def memory_errors(config: Config) -> Iterator[None]:
 
 
 def _is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
-    # the CPU's allocator has no class of error of its own
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+    # neither the CPU's allocator nor cuBLAS and cuDNN have classes of errors of their own
+    named = any(name in str(error) for name in ("DefaultCPUAllocator", "STATUS_ALLOC_FAILED"))
+    return named or isinstance(error, MemoryError | torch.OutOfMemoryError)
 
 
 def _less(config: Config) -> Iterator[str]:
@@ -49,8 +50,11 @@ def _less(config: Config) -> Iterator[str]:
     parts = 2 * config.trainer.accumulate_grad_batches
     if config.batch_size >= parts * config.topology.workers:
         yield f"trainer.accumulate_grad_batches={parts} (the same batch, in more parts)"
+    if not config.trainer.activation_checkpointing and not config.strategy.target.endswith((".Hybrid", ".Spatial")):
+        yield "trainer.activation_checkpointing=true (repeated blocks are computed again in the backward)"
     if config.trainer.precision == "32-true":
         yield "trainer.precision=bf16-mixed (activations of half the size)"
     if config.topology.workers > 1 and config.strategy.target.endswith(".DDP"):
         yield "strategy=fsdp (parameters, gradients and optimizer states divided among the workers)"
+    yield "a smaller batch_size (leyden find batch_size, with the same overrides, finds the largest that fits)"
     yield "a smaller model or image size"

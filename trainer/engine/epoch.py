@@ -7,12 +7,13 @@ from typing import ClassVar
 
 from ..base.heartbeat import SYNCHRONIZATION, heartbeat
 from ..core.batch import BadSamples, Part
+from ..core.communication.plain_values import all_gather_values
 from ..core.metric_log import NoReduction
-from ..core.plain_values import all_gather_values
 from ..core.state import RunState
 from ..core.stragglers import gathered_times
 from ..runs.goodput import goodput
-from . import checkpoint, device_memory
+from . import device_memory
+from .checkpoints import checkpoint
 from .evaluate import validate
 from .progress import ProgressFile
 from .schedules import advance
@@ -57,6 +58,7 @@ class Epoch(ABC):
             HandedOff: where the model goes on at another worker.
         """
         state = self.state
+        state.set_frozen(state.epoch)
         state.log.in_step = state.in_epoch = True
         state.log.ended = False
         if state.step_in_epoch == 0:
@@ -65,6 +67,7 @@ class Epoch(ABC):
             state.log.in_step = True
         try:
             self.train_steps()
+            self.step.clock.read()
             if state.step_in_epoch > 0 or state.stop_reason is None:
                 self._end()
         except ValueError as error:
@@ -88,6 +91,8 @@ class Epoch(ABC):
         if state.copies_wanted:
             checkpoint.write_copies(state)
         self.save_between_steps()
+        if state.checkpoint_writer.failed:
+            checkpoint.complete(state)
         self.step.clock.end()
         return True
 
@@ -125,6 +130,7 @@ class Epoch(ABC):
         state = self.state
         with heartbeat.phase(SYNCHRONIZATION):
             self.losses.refuse_not_finite()
+            self.step.clock.read()
             self._logged_at = max(self._logged_at, state.step)
             if state.times.steps > self._logged_times.steps:
                 self._interval_began = self._logged_times
@@ -155,6 +161,7 @@ class Epoch(ABC):
         """Write the checkpoint of this step. Every worker must call it."""
         with heartbeat.phase(SYNCHRONIZATION):
             self.losses.refuse_not_finite()
+            self.step.clock.read()
         self.state.save_wanted = False
         checkpoint.save(self.state)
 
@@ -165,6 +172,7 @@ class Epoch(ABC):
             Stopped: on a signal. The end of trainer.max_time ends the training as an early stop does.
         """
         state = self.state
+        self.step.clock.read()
         limited = state.time_limit.seconds is not None
         signal = state.stop_request.agreed(all_gather_values) if limited else state.stop_request.received()
         self.save()
@@ -177,6 +185,7 @@ class Epoch(ABC):
         alone = self.state.fabric.world_size == 1
         if isinstance(error, BadSamples) and alone and self.state.step > 0 and not self.step.incomplete:
             self.save()
+            checkpoint.complete(self.state)
 
     def _end(self) -> None:
         """Validation, epoch values, schedules by epoch, and the callbacks' hooks at an epoch's end."""

@@ -10,6 +10,7 @@ from torchmetrics import Metric
 
 from ..base.heartbeat import EVALUATION, SYNCHRONIZATION, heartbeat
 from ..config.lightning.base_classes import overrides
+from ..core.eval_weights import EvalWeights
 from ..core.hooks import positional
 from ..core.lightning_adapter import batch_transfer
 from ..core.lightning_compat import forward_module
@@ -103,7 +104,7 @@ def _evaluating(state: RunState, split: Split, weights: AbstractContextManager[A
     setattr(seen, stage, True)
     state.module.eval()
     try:
-        with torch.no_grad(), _EvalWeights(state) if weights is None else weights:
+        with torch.no_grad(), EvalWeights(state) if weights is None else weights:
             yield
     finally:
         for module, training in modes:
@@ -132,22 +133,6 @@ def run_step(state: RunState, step: str, *arguments: Any) -> Any:
         arguments = precision.convert_input(arguments)
     with precision.forward_context():
         return forward_module(state.module)(step, *arguments)
-
-
-class _EvalWeights:
-    """Context with the weights that strategy and callbacks (an EMA, say) choose for evaluation."""
-
-    def __init__(self, state: RunState):
-        self._contexts = [state.contract.eval_weights(state.task)]
-        self._contexts += [evaluated(state) for evaluated in state.callback_hooks("evaluated")]
-
-    def __enter__(self) -> None:
-        for context in self._contexts:
-            context.__enter__()
-
-    def __exit__(self, *error: Any) -> None:
-        for context in reversed(self._contexts):
-            context.__exit__(*error)
 
 
 class untouched_metrics:

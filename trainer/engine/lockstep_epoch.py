@@ -30,6 +30,7 @@ class LockstepEpoch(Epoch):
                 self.validate_inside()
         if state.step == state.leaves_at and self._goes_on and state.stop_reason is None:
             self.losses.refuse_not_finite()
+            self.step.clock.read()
             raise HandedOff
 
     def save_between_steps(self) -> None:

@@ -9,8 +9,10 @@ fit -> epochs (`LockstepEpoch`, `TicketEpoch`) -> steps (`TrainingStep`: data, f
 import torch
 
 from ..base.heartbeat import CALLBACKS, SYNCHRONIZATION, heartbeat
+from ..core.communication.plain_values import broadcast_value
 from ..core.state import RunState
-from .epoch import HandedOff
+from .checkpoints import checkpoint
+from .epoch import HandedOff, Stopped
 from .evaluate import view_of
 from .lockstep_epoch import LockstepEpoch
 from .progress import ProgressFile
@@ -24,7 +26,8 @@ def fit(state: RunState) -> None:
     Raises:
         Stopped: on a signal; the checkpoint of this step is written.
         HandedOff: at the step that `state.leaves_at` names.
-        FloatingPointError: the loss is NaN or infinite.
+        FloatingPointError: the loss is NaN or infinite, or the weights that were to be saved are.
+        OSError: a checkpoint could not be written.
     """
     heartbeat.at(CALLBACKS, state.step)
     with heartbeat.phase(SYNCHRONIZATION):
@@ -35,7 +38,15 @@ def fit(state: RunState) -> None:
     sanity_check(state)
     state.hooks("on_train_start")
     _begin_time(state)
-    _train(state)
+    try:
+        _train(state)
+    except (Stopped, HandedOff):
+        checkpoint.finish(state)
+        raise
+    except BaseException:
+        state.checkpoint_writer.finish()
+        raise
+    checkpoint.finish(state)
     with heartbeat.phase(SYNCHRONIZATION):
         state.contract.flush_pending_updates(state.task)
     state.hooks("on_train_end")
@@ -58,7 +69,7 @@ def _begin_time(state: RunState) -> None:
     """Count the time of this session; a run that is resumed may have none left."""
     limit = state.time_limit
     limit.begin()
-    if limit.seconds is not None and state.fabric.broadcast(limit.over):
+    if limit.seconds is not None and broadcast_value(limit.over, state.fabric.strategy):
         state.stop_reason = limit.reason
 
 

@@ -43,7 +43,7 @@ class Losses:
         if not self._values:  # dummy batches only
             return
         finite = torch.isfinite(torch.stack(self._values).flatten())
-        if not bool(finite.all()):
+        if not self._state.tolerates_divergence and not bool(finite.all()):
             position = int((~finite).nonzero()[0])
             self.begin_update()  # of a step that was begun, where the data ended in it
             step, rate = self._steps[position]

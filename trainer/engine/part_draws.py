@@ -13,8 +13,8 @@ from ..base.errors import listed
 from ..base.log import log
 from ..base.rng import mix, seed_host
 from ..core.batch import Part
-from ..core.keyed_attention import KeyedAttention
-from ..core.keyed_dropout import KeyedDropout
+from ..core.keyed.attention import KeyedAttention
+from ..core.keyed.dropout import KeyedDropout
 from ..core.state import RunState
 from .evaluate import run_step
 

@@ -11,6 +11,7 @@ from ..base.paths import shown
 from ..base.versions import versions
 from ..config.hyperparameters import hyperparameters, title, varied
 from ..core import threads
+from ..core.logger_calls import call_logger
 from ..core.state import RunState
 from ..core.step_timer import StepTimes
 from ..hardware import cpu_contention
@@ -18,6 +19,7 @@ from ..runs import checkpoints
 from ..runs.goodput import goodput
 from ..runs.sessions import merged, totals
 from ..runs.summary import read_summary, write_summary
+from .planned_step import planned_beside_measured, planned_line
 
 
 def announce(state: RunState) -> None:
@@ -99,11 +101,17 @@ def finish(state: RunState, status: str) -> None:
     if not state.fabric.is_global_zero:
         return
     summary = summarize(state, status, throughput, _totals(sent))
+    planned = planned_beside_measured(state.config, state.times)
+    if planned is not None:
+        summary["plan"] = planned
+        values = {f"plan/{name}": value for name, value in planned.items() if isinstance(value, float)}
+        for logger in state.fabric.loggers:
+            call_logger(logger, "log_metrics", values, state.step)
     write_summary(state.run_dir, summary)
     if status == "done" and not state.config.trainer.fast_dev_run:
         _log_hyperparameters(state)
     for logger in state.fabric.loggers:
-        logger.finalize("success")
+        call_logger(logger, "finalize", "success")
     log.info("%s: %d steps, %d samples, %s", status, state.step, state.samples, state.run_dir)
 
 
@@ -125,8 +133,7 @@ def _log_hyperparameters(state: RunState) -> None:
     config = state.config
     name, parameters, differ = title(config, state.run_dir), hyperparameters(config), varied(config)
     for logger in state.fabric.loggers:
-        if hasattr(logger, "log_final"):
-            logger.log_final(name, parameters, differ, _columns(state))  # pyright: ignore[reportAttributeAccessIssue]
+        call_logger(logger, "log_final", name, parameters, differ, _columns(state))
 
 
 def _columns(state: RunState) -> list[str]:
@@ -170,3 +177,5 @@ def print_end(state: RunState) -> None:
     log.info("next:  leyden view %s    # TensorBoard", name)
     verb = "eval" if summary["status"] == "done" else "resume"
     log.info("       leyden %s %s", verb, name)
+    if summary.get("plan"):
+        log.info("%s", planned_line(summary["plan"]))

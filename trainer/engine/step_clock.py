@@ -1,50 +1,78 @@
-"""Accounting of a training step: seconds of data, compute and communication, and bytes sent."""
+"""Accounting of a training step: seconds of each phase, communication, and bytes sent."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import perf_counter
+from copy import copy
 
+import torch
+
+from ..base.device_time import DeviceTime
 from ..core.step_timer import StepTimes
 from ..core.traffic import Ledger
+
+_DATA, _FORWARD, _BACKWARD, _UPDATE, _OTHER = "data", "forward", "backward", "update", "other"
+_TRAINED = (_DATA, _FORWARD, _BACKWARD, _UPDATE)
+_DRAWING = "data, of a step that may not come"
+_OUTSIDE = ""
 
 
 class StepClock:
     """Adds what each step takes to a training's StepTimes.
+
+    On a CPU by the host's clock. On CUDA, where the host only queues work, by events between the phases in the stream:
+    the times are those of the device, of the work that it has done. `read` never waits for it.
 
     Communication counts where the step waited for it; what overlaps with computation is not in it.
 
     Args:
         times: the sums, in place.
         ledger: of the strategy; None for one that does not count.
+        device: of the worker.
     """
 
-    def __init__(self, times: StepTimes, ledger: Ledger | None):
+    def __init__(self, times: StepTimes, ledger: Ledger | None, device: torch.device):
         self._times = times
+        self._before = copy(times)
         self._ledger = ledger
-        self._data = 0.0
+        self._waited_before = dict(ledger.waits.read()) if ledger is not None else {}
+        self._time = DeviceTime(device)
+        self._phase = _OUTSIDE
 
     def begin(self) -> None:
-        """A step begins."""
-        self._began = perf_counter()
-        self._waited, self._sent, self._sent_between_nodes = self._communication()
-        self._data = 0.0
+        """A step begins: until its data is read, with what prepares the forward."""
+        self._sent, self._sent_between_nodes = self._bytes()
+        self._enter(_FORWARD)
 
     def begin_data(self) -> None:
-        self._data_began, self._data_waited = perf_counter(), self._communication()[0]
+        self._enter(_DRAWING)
 
     def end_data(self) -> None:
         """A part of the step has been read, and moved to the device."""
-        self._data += perf_counter() - self._data_began - (self._communication()[0] - self._data_waited)
+        self._phase = _DATA
+        self._enter(_FORWARD)
+        if self._ledger is not None:
+            self._ledger.waits.rename(_DRAWING, _DATA)
+
+    def begin_backward(self) -> None:
+        self._enter(_BACKWARD)
+
+    def end_backward(self) -> None:
+        """What follows is the update, unless the step has another part."""
+        self._enter(_UPDATE)
 
     @contextmanager
     def bytes_sent(self) -> Iterator[None]:
         """Count what is sent between steps; the time is no step's."""
-        _, self._sent, self._sent_between_nodes = self._communication()
+        self._sent, self._sent_between_nodes = self._bytes()
         yield
         self._count_sent()
 
     def no_step(self) -> None:
         """The data ended before the step: only what was sent counts."""
+        self._phase = _OUTSIDE
+        self._enter(_OUTSIDE)
+        if self._ledger is not None:
+            self._ledger.waits.rename(_DRAWING, _OUTSIDE)
         self._count_sent()
 
     def updated(self, samples: int) -> None:
@@ -53,28 +81,47 @@ class StepClock:
         Args:
             samples: of the step, over all workers.
         """
-        times, now = self._times, perf_counter()
-        communication = self._count_sent() - self._waited
-        times.data += self._data
-        times.communication += communication
-        times.compute += now - self._began - self._data - communication
-        times.total += now - self._began
-        times.steps += 1
-        times.samples += samples
-        self._updated = now
+        self._enter(_OTHER)
+        self._count_sent()
+        self._times.steps += 1
+        self._times.samples += samples
+        if self._time.on_host:
+            self.read()  # callbacks record the times with the step
 
     def end(self) -> None:
         """The step is complete."""
-        self._times.total += perf_counter() - self._updated
+        self._enter(_OUTSIDE)
 
-    def _count_sent(self) -> float:
-        """Add the bytes sent since the step began. Returns the seconds waited for the network since the start."""
-        waited, sent, between_nodes = self._communication()
+    def read(self) -> None:
+        """Enter the phases that the device has come to the end of."""
+        times, before, spent = self._times, self._before, self._time.read()
+        data, forward, backward, update = spent[_DATA], spent[_FORWARD], spent[_BACKWARD], spent[_UPDATE]
+        times.total = before.total + data + forward + backward + update + spent[_OTHER]
+        if self._ledger is not None:
+            waits, earlier = self._ledger.waits.read(), self._waited_before
+            waited = [waits[phase] - earlier.get(phase, 0.0) for phase in _TRAINED]
+            data, forward = data - waited[0], forward - waited[1]
+            backward, update = backward - waited[2], update - waited[3]
+            times.communication = before.communication + sum(waited)
+        times.data, times.forward = before.data + data, before.forward + forward
+        times.backward, times.update = before.backward + backward, before.update + update
+
+    def _enter(self, phase: str) -> None:
+        """Count the phase that ends here, and begin another."""
+        now = self._time.now()
+        if self._phase != _OUTSIDE:
+            self._time.add(self._phase, self._since, now)
+        self._phase, self._since = phase, now
+        if self._ledger is not None:
+            self._ledger.phase = _OUTSIDE if phase == _OTHER else phase
+
+    def _count_sent(self) -> None:
+        """Add the bytes sent since the step began."""
+        sent, between_nodes = self._bytes()
         self._times.sent += sent - self._sent
         self._times.sent_between_nodes += between_nodes - self._sent_between_nodes
-        return waited
 
-    def _communication(self) -> tuple[float, float, float]:
-        """Seconds waited for the network, bytes sent, and what of them left the node, since the start."""
+    def _bytes(self) -> tuple[float, float]:
+        """Bytes sent since the start, and what of them left the node."""
         ledger = self._ledger
-        return (0.0, 0.0, 0.0) if ledger is None else (ledger.exposed_seconds, ledger.bytes, ledger.inter_node_bytes)
+        return (0.0, 0.0) if ledger is None else (ledger.bytes, ledger.inter_node_bytes)

@@ -3,7 +3,7 @@
 from typing import ClassVar
 
 from ..base.heartbeat import SYNCHRONIZATION, heartbeat
-from ..core.plain_values import all_gather_values
+from ..core.communication.plain_values import all_gather_values
 from ..core.state import RunState
 from ..core.ticket_source import TicketSource
 from .epoch import Epoch

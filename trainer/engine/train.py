@@ -1,29 +1,39 @@
 """A worker's training, from frozen config to finished run."""
 
+import json
+import math
 from pathlib import Path
 from typing import Any
 
+from ..base.atomic_file import write_atomically
 from ..base.errors import CannotStart
 from ..base.heartbeat import CALLBACKS, START, SYNCHRONIZATION, heartbeat
 from ..base.log import log
+from ..base.paths import shown
 from ..base.signals import STATUS, StopRequest
+from ..config.evaluation_data import metrics_file
 from ..config.faults import stated
 from ..config.schema import Config
 from ..core.checkpoints import checkpoint_io
 from ..core.checkpoints.checkpoint_content import misfit
 from ..core.checkpoints.checkpoint_io import NotFiniteCheckpoint
-from ..core.checkpoints.sharded_checkpoint import Shards
+from ..core.checkpoints.sharded_checkpoint import CheckpointShards
+from ..core.communication.plain_values import broadcast_value
+from ..core.logger_files import cut_logger
 from ..core.state import RunState
+from ..data.evaluation_views import averaged_over_views
 from ..diagnostics.preflight.disk_space import check_disk_space
 from ..diagnostics.preflight.machines import check_machines
 from ..diagnostics.preflight.transport import check_transport, enable_nccl_log
 from ..runs.sessions import Session, merged
 from ..runs.summary import read_sessions, write_summary
-from . import checkpoint, init_weights
 from .build import assemble
+from .checkpoints import checkpoint
 from .epoch import Stopped
 from .evaluate import evaluate
+from .init_weights import load_initial_weights
 from .loop import fit
+from .network.teacher import load_teacher
 from .report import announce, finish, print_end
 
 
@@ -42,9 +52,11 @@ def prepare(
         state.alone_in_process = True
         check_transport(config, run_dir, state.fabric.device)
         check_disk_space(state)
+        if verb != "eval":
+            load_teacher(state)
         continued = verb != "train" and continue_from(state, from_checkpoint, to_evaluate=verb == "eval")
-        if config.init_from is not None and not continued:
-            log.info(init_weights.load_weights(state.task, config.init_from, state.contract.full_shapes(state.task)))
+        if not continued:
+            load_initial_weights(state)
         return state
     except CannotStart:
         raise
@@ -65,10 +77,11 @@ def continue_from(state: RunState, path: Path | None, to_evaluate: bool = False)
     content, fits = None, _fits(state)
     if path is None and state.fabric.is_global_zero:
         path, content = checkpoint_io.newest(state.run_dir, fits, to_evaluate) or (None, None)
-    path = state.fabric.broadcast(path)
-    if path is None:
+    found = broadcast_value(None if path is None else str(path), state.fabric.strategy)
+    if found is None:
         log.info("no checkpoint yet: starts from the beginning")
         return False
+    path = Path(found)
     checkpoint.restore(state, path, content or checkpoint_io.read_to_resume(path, fits))
     return True
 
@@ -79,7 +92,7 @@ def _fits(state: RunState) -> checkpoint_io.Fits | None:
         return None
     own = state.contract.full_shapes(state.task)
 
-    def fits(path: Path, content: dict[str, Any], shards: Shards | None) -> None:
+    def fits(path: Path, content: dict[str, Any], shards: CheckpointShards | None) -> None:
         tensors = {} if shards is None else shards.tensors
         divided = {name.removeprefix("model/"): t["shape"] for name, t in tensors.items() if name.startswith("model/")}
         reason = misfit(content, divided, own)
@@ -94,8 +107,7 @@ def cut_loggers(state: RunState) -> None:
     if state.fabric.is_global_zero:
         step = state.step if state.resumed_from is not None else -1
         for logger in state.fabric.loggers:
-            if hasattr(logger, "cut_after"):
-                logger.cut_after(step)  # pyright: ignore[reportAttributeAccessIssue]
+            cut_logger(logger, step)
     state.fabric.barrier()
 
 
@@ -152,13 +164,37 @@ def end(state: RunState, status: str) -> None:
 
 
 def evaluate_only(state: RunState) -> str:
-    """Validation and test metrics of a checkpoint, printed; the run's files stay as they are."""
+    """Validation and test metrics of a checkpoint, printed; the run's files stay as they are.
+
+    Raises:
+        CannotStart: the file for the metrics cannot be written.
+    """
+    found: dict[str, float] = {}
     heartbeat.at(CALLBACKS, state.step)
     state.call("on_fit_start")
     for split in ("val", "test"):
-        if state.data.has(split):
-            for name, value in evaluate(state, split, 1.0).items():
-                if state.fabric.is_global_zero:
-                    log.info("%-12s %.6g", name, value)
+        if not state.data.has(split):
+            continue
+        with averaged_over_views(state.task, getattr(state.data, "views", 1), state.data.classes):
+            values = evaluate(state, split, 1.0)
+        found |= values
+        for name, value in values.items():
+            if state.fabric.is_global_zero:
+                log.info("%-12s %.6g", name, value)
     state.call("on_fit_end")
+    file = metrics_file()
+    if file is not None and state.fabric.is_global_zero:
+        _write_metrics(file, state, found)
     return "done"
+
+
+def _write_metrics(file: Path, state: RunState, metrics: dict[str, float]) -> None:
+    """Metrics in JSON, with the run, the step of its checkpoint, and the data that they are of; NaN is null."""
+    dataset = state.config.dataset.model_dump(by_alias=True)
+    about = {"run": str(state.run_dir), "step": state.step, "dataset": dataset}
+    values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+    try:
+        write_atomically(file, json.dumps({**about, "metrics": values}, indent=2) + "\n")
+    except OSError as error:
+        raise CannotStart(f"{file} cannot be written: {error.strerror or error}") from error
+    log.info("written to %s", shown(file))

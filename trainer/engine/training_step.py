@@ -18,7 +18,9 @@ from ..core.metric_log import NoReduction
 from ..core.state import RunState
 from ..core.sync_batchnorm import statistics_kept
 from .evaluate import run_step, untouched_metrics
+from .gradients import Gradients
 from .losses import Losses
+from .network.compilation import own_gradients, uses_cuda_graphs
 from .part_draws import PartDraws, run_watched
 from .schedules import advance
 from .step_clock import StepClock
@@ -42,7 +44,8 @@ class TrainingStep:
         self._trainer = state.config.trainer
         self._asynchronous = asynchronous
         self.losses = Losses(state)
-        self.clock = StepClock(state.times, state.contract.ledger)
+        self._gradients = Gradients(state, asynchronous)
+        self.clock = StepClock(state.times, state.contract.ledger, state.fabric.device)
         self.batch_idx = state.step_in_epoch * self._trainer.accumulate_grad_batches
         state.batch_idx = self.batch_idx - 1
         self.incomplete = False
@@ -55,6 +58,7 @@ class TrainingStep:
         # takes less memory.
         self._zeroes_late = bool(state.hooks.find("on_before_zero_grad")) and not state.contract.gradients_in_forward
         self._zeroed = self._has_gradients = False
+        self._replays_graphs = uses_cuda_graphs(self._trainer.compile, state.fabric.device)
         self._output: Any = None
         self._loss: Tensor | None = None
 
@@ -76,7 +80,7 @@ class TrainingStep:
                     return None
                 batch = self._transfer(part.batch)
             clock.end_data()
-            self._gradients(batch, part)
+            self._compute_gradients(batch, part)
             samples += part.all_samples
             if part.ends_step:
                 with heartbeat.phase(UPDATE):
@@ -99,7 +103,7 @@ class TrainingStep:
             state.step_in_epoch += 1
             heartbeat.step = state.step
 
-    def _gradients(self, batch: Any, part: Part) -> None:
+    def _compute_gradients(self, batch: Any, part: Part) -> None:
         """Gradients of one part, added to those of the parts before."""
         state = self._state
         self.incomplete = True
@@ -135,6 +139,8 @@ class TrainingStep:
             TypeError: the task returned something else.
         """
         arguments = (batch, self.batch_idx) if self._takes_batch_idx else (batch,)
+        if self._replays_graphs:
+            torch.compiler.cudagraph_mark_step_begin()
         run = run_step if self._state.drawing is not None else run_watched
         self._output = output = run(self._state, "training_step", *arguments)
         loss = output.get("loss") if isinstance(output, dict) else output
@@ -166,10 +172,14 @@ class TrainingStep:
         state = self._state
         self._loss = scaled = loss if part.weight == 1.0 else loss * part.weight
         with heartbeat.phase(BACKWARD):
+            self.clock.begin_backward()
             state.hooks("on_before_backward", scaled)
             self._has_gradients = True
             state.fabric.backward(scaled)
+            if self._replays_graphs and (self._zeroes_late or not part.ends_step):
+                own_gradients(state.task.parameters())
             state.hooks("on_after_backward")
+            self.clock.end_backward()
 
     def _zero_grad(self) -> None:
         self._zeroed = True
@@ -183,10 +193,9 @@ class TrainingStep:
         self.advance_to(epoch_began + before)
         self.losses.begin_update()
         state.hooks("on_before_optimizer_step", state.raw_optimizer)
-        if self._has_gradients and self._trainer.gradient_clip_val is not None:
-            state.contract.clip(
-                state.module, state.optimizer, self._trainer.gradient_clip_val, self._trainer.gradient_clip_algorithm
-            )
+        self._gradients.forget_norm()
+        if self._has_gradients:
+            self._gradients.clip(epoch_began + after)
         # As in Lightning: a step whose batches were all skipped counts, for schedules, too. Without gradients the
         # optimizer changes nothing, and a loss scaler refuses to step.
         if self._has_gradients or getattr(state.fabric.strategy.precision, "scaler", None) is None:

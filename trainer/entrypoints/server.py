@@ -5,9 +5,8 @@ import signal
 import sys
 from pathlib import Path
 
-from ..base.open_files import open_file_errors
 from ..base.signals import SIGNALS
-from ..base.storage import hold, storage_errors
+from ..base.system_errors import system_errors
 from ..config.schema import load
 from ..config.targets import make_importable
 from ..launch.child import end_with_agent, run_as_child
@@ -27,7 +26,7 @@ def _serve(run_dir: Path, index: int) -> None:
     make_importable(config)
     from ..strategies.param_server.server import serve
 
-    with storage_errors(hold(run_dir)), open_file_errors():
+    with system_errors(run_dir):
         serve(config, run_dir, index)
 
 

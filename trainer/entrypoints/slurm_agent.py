@@ -11,7 +11,7 @@ from ..launch.agent import first_usable
 from ..launch.multi_node import follow, lead, run_node
 from ..launch.rendezvous import Rendezvous
 from ..launch.signals import ReceivedSignals
-from ..launch.slurm.batch_script import script_path
+from ..launch.slurm.batch_script import folder, script_path
 from ..launch.slurm.rendezvous import JOIN_TIMEOUT_S, own_address, published, wait_for_leader
 from ..launch.store import listening_socket
 from ..launch.worker_group import JobSpec
@@ -21,6 +21,7 @@ from ..runs.slurm import STOP_REQUESTED
 from ..runs.summary import mark_failed
 from .start import job_of, start_here
 
+_MODULE = "leyden.trainer.entrypoints.slurm_agent"
 _AGENT_VARIABLES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE")
 """Slurm's variables of its tasks, which are the agents: libraries in the workers would read them as their own rank."""
 
@@ -53,12 +54,17 @@ def _run(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
         # requeued after its end: by Slurm, which had lost a node, or by hand
         print(f"nothing is left to train: the run {ended}", flush=True)
         return EXIT_CODES["done"]
-    if job.config.topology.nodes == 1:
-        return start_here(job.config, run_dir, verb, job.checkpoint)
-    return run_node(job, _part)
+    alone = config.topology.nodes == 1
+    code = start_here(config, run_dir, verb, job.checkpoint) if alone else run_node(job, _part)
+    if config.doctor is None:
+        return code
+    from ..diagnostics.doctor.training.run import examine_training
+
+    return examine_training(config, run_dir, code, lambda folder: [_MODULE, str(folder), "resume", ""])
 
 
 def _part(job: JobSpec, signals: ReceivedSignals) -> int:
+    folder(job.run_dir).mkdir(exist_ok=True)  # of a doctor's training, which no script has started
     if _node() != 0:
         return follow(job, wait_for_leader(job.run_dir, signals), signals)
     with listening_socket(own_address(job.config)) as listening, published(job.run_dir, listening):
@@ -84,5 +90,5 @@ def _node() -> int:
 
 
 if __name__ == "__main__":
-    folder, verb, checkpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    sys.exit(main(folder, verb, Path(checkpoint) if checkpoint else None))
+    run_folder, verb, checkpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+    sys.exit(main(run_folder, verb, Path(checkpoint) if checkpoint else None))

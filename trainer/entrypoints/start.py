@@ -1,17 +1,16 @@
 """Start of a run from its frozen config: in this process where one is enough, else by Leyden's agent."""
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base.open_files import TooManyOpenFiles, open_file_errors
-from ..base.storage import StorageError, hold, storage_errors
+from ..base.system_errors import system_failure
 from ..config.schema import Config, load
 from ..hardware.comm_env import apply
 from ..launch.roles import is_alone
 from ..runs.lease import hold_lease
-from ..runs.summary import last_good_checkpoint, mark_failed
+from ..runs.summary import mark_failed
+from ..runs.system_failure import exit_code_of
 
 if TYPE_CHECKING:
     from ..launch.worker_group import JobSpec
@@ -39,39 +38,44 @@ def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) ->
         raise ValueError(f"this run is started on each of its hosts: leyden node --rendezvous HOST:PORT {run_dir}")
     if config.launcher == "slurm":
         raise ValueError(f"this run is started by Slurm: leyden resume {run_dir}")
+    if config.launcher == "external" and (verb != "eval" or config.topology.nodes > 1):
+        raise ValueError(f"another program starts the processes of this run: {verb} it with topology.launcher=local")
     return start_here(config, run_dir, verb, checkpoint)
 
 
-def start_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
-    """Run the workers of a run that has one node, which is this machine. Returns and raises as `start` does."""
-    hold(run_dir)
-    try:
-        with (
-            storage_errors(run_dir), open_file_errors(), nullcontext() if verb == "eval" else hold_lease(run_dir)
-        ):  # fmt: skip
-            return _start_and_record(config, run_dir, verb, checkpoint)
-    except (StorageError, TooManyOpenFiles) as error:
-        print(f"{error}\n{last_good_checkpoint(run_dir)}", file=sys.stderr, flush=True)
-        return 1
+def start_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, listens: bool = True) -> int:
+    """Run the workers of a run that has one node, which is this machine. Returns and raises as `start` does.
+
+    Args:
+        listens: whether signals are handled; False: of a run in this process, whose signals are its user's.
+    """
+
+    def lead() -> int:
+        if verb == "eval":
+            return _start(config, run_dir, verb, checkpoint, listens)
+        with hold_lease(run_dir):
+            return _start_and_record(config, run_dir, verb, checkpoint, listens)
+
+    return exit_code_of(lead, run_dir)
 
 
-def _start_and_record(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
-    """As `_start`; where this process has no file descriptor left, which no worker can record, it is recorded."""
+def _start_and_record(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, listens: bool) -> int:
+    """As `_start`; where the host fails this process, which no worker can record, it is recorded."""
     try:
-        with open_file_errors():
-            return _start(config, run_dir, verb, checkpoint)
-    except TooManyOpenFiles as error:
-        if verb != "eval":
-            mark_failed(run_dir, str(error), rank=-1)
+        return _start(config, run_dir, verb, checkpoint, listens)
+    except Exception as error:
+        failure = system_failure(error, run_dir)
+        if failure is not None:
+            mark_failed(run_dir, str(failure), rank=-1)
         raise
 
 
-def _start(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
+def _start(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, listens: bool) -> int:
     # a restart needs a process of its own
     if is_alone(config) and config.topology.max_restarts == 0:
         from .worker import run_in_process
 
-        return run_in_process(config, run_dir, verb, checkpoint)
+        return run_in_process(config, run_dir, verb, checkpoint, listens)
     apply(config.topology, run_dir if verb != "eval" else None)
     from ..launch.agent import launch
 
@@ -90,8 +94,11 @@ def job_of(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) ->
 
 
 if __name__ == "__main__":
+    from .fork_server import prepare
+
     run_dir, verb, checkpoint = [*sys.argv[1:], *["", "train", ""][len(sys.argv) - 1 :]]
     try:
+        prepare(load(Path(run_dir)))
         code = start(Path(run_dir), verb, Path(checkpoint) if checkpoint else None)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 from ..base.process import end_with_parent
+from ..config.schema import load
+from .fork_server import prepare
 from .start import start
 
 
@@ -14,6 +16,7 @@ def main(run_dir: Path, sweep: int, verb: str) -> int:
     if not end_with_parent(sweep, signal.SIGTERM):
         return 143
     try:
+        prepare(load(run_dir))
         return start(run_dir, verb)
     except ValueError as error:
         print(f"leyden: this trial was not started: {error}", file=sys.stderr)

@@ -3,18 +3,19 @@
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from ..base.errors import CannotStart, Explained, Refused
 from ..base.heartbeat import START, heartbeat
-from ..base.log import close_log, open_log
-from ..base.open_files import open_file_errors
+from ..base.log import RUN_LOG, close_log, open_log
 from ..base.printable import printable
 from ..base.process import keep_freed_memory
 from ..base.signals import StopRequest, restore_handlers
-from ..base.storage import hold, storage_errors
-from ..config.schema import Config, load
+from ..base.system_errors import system_errors
+from ..config.schema import Config, PinnedWeights, load
+from ..config.target_policy.untrusted_runs import foreign_owner
 from ..config.targets import make_importable
 from ..core import threads
 from ..hardware import cpu_contention
@@ -25,8 +26,19 @@ from ..runs.exit_codes import EXIT_CODES, REFUSED
 from ..runs.folder import remove_unstarted, storage_of
 
 
-def run_in_process(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) -> int:
-    """Run the only worker of a run in this process.
+def run_in_process(
+    config: Config,
+    run_dir: Path,
+    verb: str,
+    checkpoint: Path | None,
+    listens: bool = True,
+    reports: Callable[[Exception], bool] = lambda error: True,
+) -> int:
+    """Run a worker in this process, which no agent watches over.
+
+    Args:
+        listens: whether stop signals are handled.
+        reports: whether this worker is the one that reports the error that ends the run. One that is not is silent.
 
     Returns:
         The exit code; 3 where the preflight refuses this machine.
@@ -35,11 +47,15 @@ def run_in_process(config: Config, run_dir: Path, verb: str, checkpoint: Path | 
         ValueError: a user's mistake; what `train` had written is removed.
     """
     stop_request = StopRequest()
-    previous = stop_request.listen()
-    watchdog = start_watchdog(config, run_dir)
+    previous = stop_request.listen() if listens else {}
+    watchdog = start_watchdog(config, run_dir, verb)
     try:
-        return EXIT_CODES[run_worker(config, run_dir, verb, checkpoint, stop_request)]
+        status = run_worker(config, run_dir, verb, checkpoint, stop_request)
+        _leave_process_group()
+        return EXIT_CODES[status]
     except Refused as error:
+        if not reports(error):
+            return REFUSED
         print(error, file=sys.stderr, flush=True)
         remove_unstarted(run_dir, verb)
         if verb == "resume":
@@ -47,17 +63,21 @@ def run_in_process(config: Config, run_dir: Path, verb: str, checkpoint: Path | 
 
             mark_refused(run_dir, str(error))
         return REFUSED
-    except CannotStart:
+    except CannotStart as error:
+        if not reports(error):
+            return 2
         remove_unstarted(run_dir, verb)
         raise
     except Exception as error:
-        _report_failure(error, run_dir, verb)
+        if reports(error):
+            _report_failure(error, run_dir, verb)
         return 1
     finally:
         if watchdog is not None:
             watchdog.stop()
         close_log()
-        _destroy_process_group()
+        if config.worker_processes == 1:
+            _destroy_process_group()  # of several, after a failure, this would wait for the others
         restore_handlers(previous)
 
 
@@ -68,18 +88,18 @@ def _report_failure(error: Exception, run_dir: Path, verb: str) -> None:
     close_log()  # whose descriptor the summary may need
     if verb != "eval":
         # first: the terminal may be a file on the disk that is full
-        mark_failed(run_dir, message, rank=0)
+        mark_failed(run_dir, message, worker_number())
     if not isinstance(error, Explained):
         traceback.print_exc()
     print(message if verb == "eval" else f"{message}\n{last_good_checkpoint(run_dir)}", file=sys.stderr)
 
 
-def start_watchdog(config: Config, run_dir: Path) -> Watchdog | None:
+def start_watchdog(config: Config, run_dir: Path, verb: str) -> Watchdog | None:
     """The running watchdog of this process; None where trainer.hang_timeout is null."""
     if config.trainer.hang_timeout is None:
         return None
     heartbeat.at(START, 0)
-    watchdog = Watchdog(config, run_dir, config.trainer.hang_timeout)
+    watchdog = Watchdog(config, run_dir, verb, config.trainer.hang_timeout, worker_number())
     watchdog.start()
     return watchdog
 
@@ -88,11 +108,22 @@ def run_worker(config: Config, run_dir: Path, verb: str, checkpoint: Path | None
     """Run a worker in this process, its agent and signals aside. Returns the status for summary.json."""
     heartbeat.begin_run()
     cpu_contention.start_measurement()
+    if config.model is not None and isinstance(config.model.pretrained, PinnedWeights):
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # what the run needs of a hub was fetched when it was frozen
     make_importable(config)
-    with storage_errors(hold(storage_of(run_dir, config.pipeline is not None))), open_file_errors():
-        open_log(run_dir, worker_number(), config.topology.workers)
+    with system_errors(storage_of(run_dir, config.pipeline is not None)):
+        open_log(_log_folder(run_dir, verb), worker_number(), config.topology.workers)
         with threads.hold_threads(config, worker_number() % config.topology.devices_per_node):
             return _dispatch(config, run_dir, verb, checkpoint, stop_request)
+
+
+def _log_folder(run_dir: Path, verb: str) -> Path | None:
+    """Folder of run.log; None for an evaluation of a run that is another user's, or cannot be written."""
+    if verb != "eval":
+        return run_dir
+    file = run_dir / RUN_LOG
+    writable = os.access(file if file.exists() else run_dir, os.W_OK)
+    return run_dir if writable and foreign_owner(run_dir) is None else None
 
 
 def _dispatch(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest) -> str:
@@ -130,6 +161,8 @@ def _train_or_evaluate(
             state.call("on_exception")
             state.hooks("on_exception", error)
         raise
+    finally:
+        state.data.close()
 
 
 def silence_libraries() -> None:

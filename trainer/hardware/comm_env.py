@@ -19,7 +19,9 @@ _SECRET = re.compile(r"TOKEN|SECRET|PASS(W|PHRASE)|CREDENTIAL|AUTH|(?<!IB_P)KEY"
 """Names of variables whose values may be secrets; NCCL_IB_PKEY is the number of a partition."""
 _CREDENTIALS = re.compile(r"//[^/\s]*@")
 """User and password in a URL."""
-_FAMILIES = ("NCCL_", "TORCH_NCCL_", "GLOO_")
+_FAMILIES = ("NCCL_", "TORCH_NCCL_", "TORCH_FR_", "GLOO_")
+_EARLIER_NAMES = {"TORCH_FR_BUFFER_SIZE": "TORCH_NCCL_TRACE_BUFFER_SIZE"}
+"""Still read by torch, after the new name: a user's value under one of them keeps ours from being set."""
 LOOPBACK = "lo"
 _ONE_HOST = "a run of one host"
 USABLE = ("up", "unknown")
@@ -52,7 +54,11 @@ def settings(topology: Topology, kind: Literal["cpu", "cuda"], user_environment:
         user_environment: variables set by the user, which win.
     """
     wanted = [*(_nccl(topology) if kind == "cuda" else ()), *_gloo(topology)]
-    return [Setting(name, value, because, user_environment.get(name)) for name, value, because in wanted]
+    return [
+        Setting(name, value, because, user_environment.get(name))
+        for name, value, because in wanted
+        if _EARLIER_NAMES.get(name, "") not in user_environment
+    ]
 
 
 def _gloo(topology: Topology) -> Iterator[tuple[str, str, str]]:
@@ -67,6 +73,10 @@ def _nccl(topology: Topology) -> Iterator[tuple[str, str, str]]:
     fabric = topology.fabric
     # 3 is torch's default: a failed collective ends the worker at once, without waiting for NCCL's clean-up.
     yield "TORCH_NCCL_ASYNC_ERROR_HANDLING", "3", "a failed collective ends its worker"
+    yield "TORCH_FR_BUFFER_SIZE", "2000", "the last collectives are kept, and written to the run's hang/"
+    yield "TORCH_NCCL_DUMP_ON_TIMEOUT", "1", "when one passes strategy.timeout_s"
+    # Strategies use several groups at a time, and queue their work in one order on every worker; NCCL 2.26 keeps it.
+    yield "NCCL_LAUNCH_ORDER_IMPLICIT", "1", "groups of processes take turns in the order of their calls"
     if fabric.interface is not None:
         # = makes NCCL match the whole name; without it eth1 would match eth10 too. The same for adapters.
         yield "NCCL_SOCKET_IFNAME", f"={fabric.interface}", "topology.fabric.interface"

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,11 @@ _SHORTEST_S = 0.5
 """Shortest interval to measure: the kernel counts in hundredths of a second."""
 _SPARE = 0.5
 """Cores that other processes may take from the run before a warning."""
+_ROUNDING = 1.1
+"""Busy time beyond this multiple of what the processors have is a counter that jumped, as of a virtual machine."""
+
+FamilyTime = Mapping[tuple[int, float], tuple[float, float]]
+"""Of each process of a tree, by its id and start: CPU seconds of its own, and of children that it has waited for."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +29,8 @@ class CpuTime:
     at: float
     """Time of the measurement, by the monotonic clock."""
     busy: float
-    family: float
+    processors: int
+    family: FamilyTime
 
     @classmethod
     def now(cls, processors: Collection[int], ancestor: int, root: Path = Path("/")) -> "CpuTime":
@@ -35,14 +41,18 @@ class CpuTime:
             ancestor: root process of the tree.
             root: folder of proc/stat.
         """
-        return cls(time.monotonic(), _busy(processors, root), _family(ancestor))
+        return cls(time.monotonic(), _busy(processors, root), len(processors), _family(ancestor))
 
     def others_since(self, before: "CpuTime") -> float | None:
-        """Average number of cores kept busy by other processes since `before`; None after too short a time."""
-        seconds = self.at - before.at
-        if seconds < _SHORTEST_S:
+        """Average number of cores kept busy by other processes since `before`, at most all of the processors.
+
+        None after too short a time, or where the kernel's counters cannot be right.
+        """
+        seconds, busy = self.at - before.at, self.busy - before.busy
+        if seconds < _SHORTEST_S or not 0 <= busy <= _ROUNDING * self.processors * seconds:
             return None
-        return max(0.0, (self.busy - before.busy - (self.family - before.family)) / seconds)
+        others = (busy - _growth(before.family, self.family)) / seconds
+        return min(max(0.0, others), float(self.processors))
 
 
 def warning(others: float, processors: int, threads: int, workers: int) -> str | None:
@@ -111,12 +121,26 @@ def _busy(processors: Collection[int], root: Path) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def _family(ancestor: int) -> float:
-    """Seconds of the processes of a tree, and of their children that have ended."""
-    seconds = 0.0
+def _family(ancestor: int) -> FamilyTime:
+    """Times of the processes of a tree."""
+    family: dict[tuple[int, float], tuple[float, float]] = {}
     with suppress(psutil.Error):
         first = psutil.Process(ancestor)
         for process in (first, *first.children(recursive=True)):
             with suppress(psutil.Error):
-                seconds += sum(process.cpu_times()[:4])
-    return seconds
+                user, system, children_user, children_system = process.cpu_times()[:4]
+                family[process.pid, process.create_time()] = user + system, children_user + children_system
+    return family
+
+
+def _growth(before: FamilyTime, after: FamilyTime) -> float:
+    """CPU seconds that a tree of processes has used between two measurements.
+
+    No difference of sums: a process that ends takes all its time along, unless its parent waits for it.
+    """
+    own = sum(seconds - before.get(key, (0.0, 0.0))[0] for key, (seconds, _) in after.items())
+    waited_for = sum(children for _, children in after.values()) - sum(
+        children for key, (_, children) in before.items() if key in after
+    )
+    ended = sum(sum(seconds) for key, seconds in before.items() if key not in after)
+    return own + max(0.0, waited_for - ended)

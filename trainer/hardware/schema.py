@@ -3,9 +3,9 @@
 None means unknown; it is also the default for runs frozen before a key existed.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -40,6 +40,10 @@ class Device(Strict):
     memory_gb_s: Positive | None = None
     sockets: list[Index] | None = None
     """Socket of each device of a node, in the order of the devices."""
+    price_per_hour: Positive | None = None
+    """In a currency of the user's."""
+    watts: Positive | None = None
+    """At full load."""
 
 
 class Link(Strict):
@@ -73,14 +77,37 @@ class Fabric(Strict):
     allow_tcp: bool = False
 
 
+class Collective(Strict):
+    """Measured times of a collective, as `leyden doctor --write` keeps them."""
+
+    name: Literal["all_reduce", "all_to_all"]
+    scope: Literal["node", "all"]
+    """Over the devices of one node, or over those of all nodes."""
+    workers: Annotated[int, Field(ge=2)]
+    bytes: Annotated[list[Count], Field(min_length=1)]
+    """Of each worker's tensor, in increasing order."""
+    ms: Annotated[list[Positive], Field(min_length=1)]
+    """Time by these sizes."""
+
+    @model_validator(mode="after")
+    def _pairs(self) -> "Collective":
+        if len(self.bytes) != len(self.ms) or self.bytes != sorted(set(self.bytes)):
+            raise ValueError("bytes must increase, and ms must have a time for each of them")
+        return self
+
+
 class Host(Strict):
     sockets: Count | None = None
     cores_per_socket: Count | None = None
     memory_gb: Positive | None = None
+    price_per_hour: Positive | None = None
+    """Of a node without its devices."""
+    watts: Positive | None = None
+    """Of a node without its devices, at full load."""
 
 
 class Slurm(Strict):
-    """Options of a Slurm job."""
+    """Options of a Slurm job, by the names of sbatch, srun and pyxis."""
 
     partition: str | None = None
     account: str | None = None
@@ -88,31 +115,83 @@ class Slurm(Strict):
     constraint: str | None = None
     time_min: Count | None = None
     gres: str | None = None
+    gpus_per_node: int | str | None = None
+    gpus_per_task: int | str | None = None
+    """Of the one task of a node, the agent that starts its workers."""
+    mem: int | str | None = None
+    cpus_per_task: Count | None = None
     exclude: str | None = None
+    dependency: str | None = None
+    reservation: str | None = None
+    array_parallelism: Count | None = None
+    """Trials of a sweep that run at the same time."""
+    job_name: str | None = None
+    comment: str | None = None
+    switches: int | str | None = None
     signal_s: Annotated[int, Field(ge=1, le=65535)] = 120
     """Seconds before the job's time limit at which Slurm signals the run to save; up to a minute earlier."""
+    mpi: str = "none"
+    container_image: str | None = None
+    container_mounts: list[str] = Field(default_factory=list)
+    container_workdir: str | None = None
+    wrapper: list[str] = Field(default_factory=list)
+    """Words before the command of each agent."""
     setup: list[str] = Field(default_factory=list)
     sbatch: list[str] = Field(default_factory=list)
+    srun: list[str] = Field(default_factory=list)
+
+    @property
+    def own_interpreter(self) -> bool:
+        """Whether the agents run in a container or by a wrapper, where paths of the login node mean nothing."""
+        return self.container_image is not None or bool(self.wrapper)
+
+
+class Kubernetes(Strict):
+    """What a manifest has beside the run's command, by Kubernetes' own names."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z]([-a-z0-9]{0,50}[a-z0-9])?$")] | None = None
+    namespace: str | None = None
+    image: str | None = None
+    imagePullSecrets: list[dict[str, Any]] = Field(default_factory=list)
+    resources: dict[str, Any] | None = None
+    volumes: list[dict[str, Any]] = Field(default_factory=list)
+    volumeMounts: list[dict[str, Any]] = Field(default_factory=list)
+    env: list[dict[str, Any]] = Field(default_factory=list)
+    nodeSelector: dict[str, str] | None = None
+    tolerations: list[dict[str, Any]] = Field(default_factory=list)
+    serviceAccountName: str | None = None
+    terminationGracePeriodSeconds: Count = 120
+    backoffLimit: Annotated[int, Field(ge=0)] = 10
+    runtimeRef: str = "torch-distributed"
 
 
 class Topology(Strict):
     """The available hardware, and what starts workers on it."""
 
-    launcher: Literal["local", "node", "slurm"]
+    launcher: Literal["local", "node", "slurm", "external"]
     nodes: Count
     devices_per_node: Count
     device: Device
     # Defaults for runs frozen before these keys existed.
     max_restarts: Annotated[int, Field(ge=0)] = 0
+    start_method: Literal["forkserver", "spawn"] = "forkserver"
+    on_existing: Literal["refuse", "resume"] = "refuse"
     server_placement: Literal["one_a_node", "first_node"] = "one_a_node"
     links: Links = Links()
     fabric: Fabric = Fabric()
     host: Host = Host()
+    collectives: list[Collective] = Field(default_factory=list)
     slurm: Slurm = Slurm()
+    kubernetes: Kubernetes = Kubernetes()
 
     @property
     def workers(self) -> int:
         return self.nodes * self.devices_per_node
+
+    @property
+    def in_pods(self) -> bool:
+        """Whether pods of Kubernetes are the nodes, and not the machine that composes the config."""
+        return self.kubernetes.image is not None
 
     @property
     def usual_servers(self) -> int:

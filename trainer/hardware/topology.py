@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import re
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -10,6 +11,7 @@ from typing import Any, Literal
 from .schema import Topology
 
 CPU_WORKERS_PER_CORE = 8
+_SMI_TIMEOUT_S = 20
 
 
 def cores() -> int:
@@ -17,9 +19,18 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+SHARE = "LEYDEN_SHARE_GPU"
+"""Environment variable, for tests: with 1 the workers of a node share its GPUs, worker r on GPU r % count."""
+
+
+def shares_gpus() -> bool:
+    """Whether several workers may compute on one GPU."""
+    return os.environ.get(SHARE) == "1"
+
+
 def gpu_count() -> int:
     """NVIDIA GPUs that this machine's torch could use, counted without importing it."""
-    present = sum(bool(re.fullmatch(r"nvidia\d+", device.name)) for device in Path("/dev").glob("nvidia*"))
+    present = _present_gpus(Path("/"))
     if not present or not _torch_has_cuda():
         return 0
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -28,7 +39,25 @@ def gpu_count() -> int:
     named = [name.strip() for name in visible.split(",")]
     # CUDA ignores all names from the first invalid one on.
     usable = named.index("-1") if "-1" in named else len(named)
-    return min(present, len([name for name in named[:usable] if name]))
+    names = [name for name in named[:usable] if name]
+    # a process sees one instance of a divided GPU, however many are named
+    return min(1 if any(name.startswith("MIG-") for name in names) else len(names), present)
+
+
+def _present_gpus(root: Path) -> int:
+    """GPUs of the machine: by their device files, in Windows' Linux (WSL2), which has one for all, by nvidia-smi."""
+    dev = root / "dev"
+    files = sum(bool(re.fullmatch(r"nvidia\d+", device.name)) for device in dev.glob("nvidia*"))
+    smi = root / "usr/lib/wsl/lib/nvidia-smi"
+    if files or not (dev / "dxg").exists() or not smi.exists():
+        return files
+    try:
+        listed = subprocess.run(
+            [smi, "--list-gpus"], capture_output=True, text=True, timeout=_SMI_TIMEOUT_S, check=True
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    return sum(line.startswith("GPU ") for line in listed.splitlines())
 
 
 def device_kind(topology: Topology) -> Literal["cpu", "cuda"]:
@@ -42,7 +71,7 @@ def device_kind(topology: Topology) -> Literal["cpu", "cuda"]:
 def resolve_device_kind(values: Mapping[str, Any]) -> None:
     """Replace topology.device.kind=auto by this machine's kind, in plain values that may not be validated yet.
 
-    Under Slurm auto stays: the machine that submits a job is not the one that trains, and `checks` refuses it.
+    Under Slurm and for a manifest auto stays: this machine is not the one that trains, and `checks` refuses it.
     """
     topology, strategy = values.get("topology"), values.get("strategy")
     device = topology.get("device") if isinstance(topology, dict) else None
@@ -51,7 +80,9 @@ def resolve_device_kind(values: Mapping[str, Any]) -> None:
     if not isinstance(device, dict) or device.get("kind") != "auto":
         return
     assert isinstance(topology, dict)
-    if topology.get("launcher") != "slurm" or simulated:
+    pods = topology.get("kubernetes")
+    elsewhere = topology.get("launcher") == "slurm" or (isinstance(pods, dict) and pods.get("image") is not None)
+    if not elsewhere or simulated:
         device["kind"] = _present_kind()
 
 

@@ -1,17 +1,16 @@
 """Coordinator of a hopping run: a thread of the first node's agent to which all workers are connected."""
 
-import select
 import sys
 import threading
 import time
 import traceback
 from collections.abc import Collection
 from contextlib import ExitStack
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from ..base.errors import Explained
-from ..base.open_files import open_file_errors
-from ..base.storage import hold, storage_errors
+from ..base.system_errors import system_errors
 from ..config.schema import Config, load
 from ..launch.authentication import AuthenticatedListener
 from ..launch.channel import MessageChannel
@@ -122,7 +121,7 @@ class Coordinator:
 
     def _run(self) -> None:
         try:
-            with storage_errors(hold(storage_of(self._run_dir, in_pipeline=True))), open_file_errors():
+            with system_errors(storage_of(self._run_dir, in_pipeline=True)):
                 self._coordinate()
         except Explained as error:
             self.failure = str(error)
@@ -197,7 +196,7 @@ class Coordinator:
 
     def _poll_workers(self) -> None:
         channels = [handle.channel for handle in self._handles.values() if not handle.channel.closed]
-        select.select(channels, [], [], _POLL_S)
+        wait([channel.fileno() for channel in channels], _POLL_S)
         for handle in self._handles.values():
             if handle.channel.closed:
                 continue

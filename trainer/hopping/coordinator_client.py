@@ -1,13 +1,13 @@
 """Client of the coordinator in a worker, served by a thread of its own: the worker trains meanwhile."""
 
 import os
-import select
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 
 from ..base.handshake import inherited_secret
 from ..launch.authentication import authenticate
@@ -95,8 +95,7 @@ class CoordinatorClient:
 
     def _serve(self) -> None:
         while not self._channel.closed:
-            select.select([self._channel, self._read], [], [], _POLL_S)
-            if select.select([self._read], [], [], 0)[0]:
+            if self._read in wait([self._channel.fileno(), self._read], _POLL_S):
                 os.read(self._read, 4096)
             while self._outgoing:
                 self._channel.send(self._outgoing[0])

@@ -5,13 +5,15 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from lightning.fabric.loggers import Logger
 from PIL.Image import Image
 from PIL.Image import open as open_image
 
 from ..config.schema import Config
+from ..core.logger_calls import call_logger, log_image
+from ..core.logger_files import cut_logger
 from ..engine.build import make_loggers
 from .messages import LogEntry, LoggedHistogram, LoggedImage, LoggedMetrics, LoggedResult
 
@@ -21,6 +23,8 @@ class LogForwarder(Logger):
 
     TensorBoard and CSV files take one writer at a time, and a model has as many workers as partitions.
     """
+
+    essential: ClassVar[bool] = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +69,8 @@ class TrialLoggers:
 
     def cut_after(self, step: int) -> None:
         """Remove entries after the step that a resumed trial continues from: they will be logged again."""
-        self._call("cut_after", step)
+        for logger in self._loggers:
+            cut_logger(logger, step)
 
     def write(self, entries: Iterable[LogEntry]) -> None:
         for entry in entries:
@@ -75,15 +80,18 @@ class TrialLoggers:
                 case LoggedHistogram(name, counts, step):
                     self._call("log_histogram", name, counts, step)
                 case LoggedImage(name, png, step):
-                    self._call("log_image", name, open_image(BytesIO(b64decode(png)), formats=["PNG"]), step)
+                    self._log_image(name, open_image(BytesIO(b64decode(png)), formats=["PNG"]), step)
                 case LoggedResult(name, parameters, varied, metrics):
                     self._call("log_final", name, parameters, varied, metrics)
 
     def _call(self, method: str, *arguments: Any) -> None:
         for logger in self._loggers:
-            if hasattr(logger, method):
-                getattr(logger, method)(*arguments)
+            call_logger(logger, method, *arguments)
+
+    def _log_image(self, name: str, image: Image, step: int) -> None:
+        for logger in self._loggers:
+            log_image(logger, name, image, step)
 
     def close(self) -> None:
         for logger in self._loggers:
-            logger.finalize("success")
+            call_logger(logger, "finalize", "success")

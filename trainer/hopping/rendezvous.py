@@ -18,6 +18,6 @@ def publish(store: Store, host: str, port: int) -> None:
 
 def coordinator_address() -> str:
     """HOST:PORT; blocks until it is published."""
-    from ..core.tcp_store import open_store
+    from ..core.communication.tcp_store import open_store
 
     return open_store().get(_KEY).decode()

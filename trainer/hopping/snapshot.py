@@ -13,7 +13,7 @@ from ..base.atomic_file import atomic_file
 from ..core.checkpoints import checkpoint_io
 from ..core.state import RunState
 from ..core.step_timer import StepTimes
-from ..engine import checkpoint
+from ..engine.checkpoints import checkpoint
 from ..hardware.discovery.memory import free_bytes
 from ..runs import checkpoints
 from ..runs.checkpoints import path_of

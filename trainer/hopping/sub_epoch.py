@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base.log import log
 from ..base.signals import StopRequest
 from ..config.schema import Config
 from ..core import threads
 from ..core.state import RunState
-from ..engine import init_weights
 from ..engine.build import Shared, assemble
 from ..engine.epoch import HandedOff, Stopped
+from ..engine.init_weights import load_initial_weights
 from ..engine.loop import fit
+from ..engine.network.teacher import load_teacher
 from ..engine.train import begin, end, stopped_status, test
 from .snapshot import unpack
 
@@ -36,11 +36,12 @@ def prepare(
     """
     threads.use_initial()
     state = assemble(config, run_dir, stop_request, shared)
+    load_teacher(state)
     if content is not None:
         unpack(state, content, path)
         state.drawing = []  # checked where the model began
-    elif config.init_from is not None:
-        log.info(init_weights.load_weights(state.task, config.init_from, state.contract.full_shapes(state.task)))
+    else:
+        load_initial_weights(state)
     if content is None or path is not None:
         begin(state)
     return state

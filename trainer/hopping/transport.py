@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 
 from ..base.handshake import inherited_secret
-from ..core.peer_authentication import authenticate_peers
-from ..core.tcp_store import open_store
+from ..core.communication.peer_authentication import authenticate_peers
+from ..core.communication.tcp_store import open_store
 from .snapshot import Snapshot, SnapshotMetadata
 
 _TIMEOUT = timedelta(days=30)

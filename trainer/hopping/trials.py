@@ -7,7 +7,7 @@ from typing import Any
 
 from ..config.schema import Config
 from ..core.checkpoints import checkpoint_io
-from ..data.sample_order import SampleOrder
+from ..data.order.sample_order import SampleOrder
 from ..runs.summary import read_summary
 from .log_forwarding import TrialLoggers
 from .messages import LogEntry
@@ -110,7 +110,8 @@ def _sample_order(config: Config, data: Mapping[str, Any]) -> SampleOrder:
     settings = config.dataset
     return SampleOrder(
         data["samples"], config.batch_size, config.seed, settings.partitions, settings.partition_order,
-        dict(data.get("partition_orders", {})),
+        dict(data.get("partition_orders", {})), partition_sizes=data.get("partition_sizes"),
+        drop_last=settings.drop_last,
     )  # fmt: skip
 
 

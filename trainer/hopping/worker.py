@@ -13,11 +13,10 @@ import torch
 
 from ..base.errors import CannotStart, Explained
 from ..base.heartbeat import PREPARATION, SYNCHRONIZATION, heartbeat
-from ..base.log import close_log, open_log
-from ..base.open_files import open_file_errors
+from ..base.log import RUN_LOG, close_log, open_log
 from ..base.paths import shown
 from ..base.signals import STATUS, StopRequest
-from ..base.storage import storage_errors
+from ..base.system_errors import system_errors
 from ..config.faults import stated
 from ..config.schema import Config, load
 from ..core.checkpoints import checkpoint_io
@@ -25,6 +24,7 @@ from ..core.state import RunState
 from ..data.splits import Splits
 from ..diagnostics.preflight.machines import check_machines
 from ..engine.build import Shared
+from ..engine.device_memory import memory_errors
 from ..runs.folder import storage_of
 from ..runs.summary import mark_failed
 from .coordinator_client import CoordinatorClient, SubEpochOrder
@@ -115,15 +115,21 @@ class HoppingWorker:
         trial = order.request.trial
         run_dir = self.folders[trial]
         open_log(run_dir, self.rank, self.workers, quiet=True)
+        failed = True
         try:
-            with storage_errors(self.storage), open_file_errors():
-                self._train(order, self._config(trial), run_dir)
+            config = self._config(trial)
+            with system_errors(self.storage), memory_errors(config):
+                self._train(order, config, run_dir)
+            failed = False
         except Exception as error:
             self._report_failure(order, run_dir, error)
         finally:
             close_log()
             # a reference cycle would keep this model on the device, whose memory the next one needs
             gc.collect()
+        if failed and torch.cuda.is_available():
+            # only here: up to the end of its handler the error, and those that it was raised from, hold the model
+            torch.cuda.empty_cache()
 
     def _wait_for(self, incoming: IncomingSnapshot) -> bool:
         """Wait for a model; False: the run has ended before, or the model is lost."""
@@ -158,6 +164,8 @@ class HoppingWorker:
             state.call("on_exception")
             state.hooks("on_exception", error)
             raise
+        finally:
+            state.data.close()
         training = perf_counter() - training_began
         snapshot = self._pack(state, request.trial, request.number, run_dir) if status == "left" else None
         self.coordinator.send(
@@ -193,16 +201,13 @@ class HoppingWorker:
         """Record the failure of the trial; the others continue."""
         known = isinstance(error, CannotStart | Explained)
         message = str(error) if known else f"{type(error).__name__}: {error}"
-        log_file = run_dir / "run.log"
+        log_file = run_dir / RUN_LOG
         more = "" if isinstance(error, Explained) else f" (traceback: {shown(log_file)})"
         with suppress(OSError), open(log_file, "a") as file:
             file.write(traceback.format_exc())
         print(f"trial {run_dir.name} failed: {message}{more}", file=sys.stderr, flush=True)
         mark_failed(run_dir, message, rank=0)
         self.coordinator.send(SubEpochFailed(order.request.number, self.log_forwarder.drain()))
-        error.__traceback__ = None  # its frames hold the model
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
 
     def _shut_down(self) -> None:
         """Save the snapshots that the coordinator names, and exit."""

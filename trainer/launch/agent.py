@@ -46,7 +46,7 @@ def run_with_restarts(job: JobSpec, signals: ReceivedSignals, agents: AgentGroup
     for restart_count in count():
         node, store = agents.start_workers(restart_count, job, reason)
         group = job.worker_group(job, restart_count, node, store, agents, signals)
-        failure = _failure(job, agents.gather_result(group.run()))
+        failure = failure_of(job, agents.gather_result(group.run()))
         if failure is None:
             code = EXIT_CODES.get(_status(job), 0) or _failed_trials(job)
             agents.end_run(code)
@@ -80,17 +80,25 @@ def _refused(job: JobSpec, message: str, agents: AgentGroup) -> int:
     return REFUSED
 
 
-def _failure(job: JobSpec, result: RunResult) -> Failure | None:
+def failure_of(job: JobSpec, result: RunResult) -> Failure | None:
     """Why a worker group did not bring the run to its end; None where it did."""
     if result.cause is not None:
         return Failure("", -1, result.cause)
     none_succeeded = job.config.elastic and not any(e.code == 0 for e in result.exits if e.role.kind == "worker")
+    if result.failed and _all_workers_ended(job, result) and _status(job) in EXIT_CODES:
+        return None  # an agent was silent for so long that another took it for lost, when nothing was left to lose
     if result.failed or none_succeeded:
         return root_cause(result.exits)
     # elastic: a late worker that failed may have been the last to write the summary
     if job.config.elastic or _status(job) in EXIT_CODES:
         return None
     return Failure("", -1, "the workers ended before the training did")
+
+
+def _all_workers_ended(job: JobSpec, result: RunResult) -> bool:
+    """Whether every worker of the run has ended by itself, without an error."""
+    codes = [process_exit.code for process_exit in result.exits if process_exit.role.kind == "worker"]
+    return len(codes) == job.config.topology.workers and not any(codes)
 
 
 def _failed_trials(job: JobSpec) -> int:

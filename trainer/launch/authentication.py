@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 
 from ..base.handshake import ANSWER_BYTES, HELLO_BYTES, PROOF_BYTES, AuthenticationError, Connector, Listener
 
@@ -39,7 +40,7 @@ def authenticate(
     while len(answer) < ANSWER_BYTES:
         if interrupted() or time.monotonic() > end:
             raise TimeoutError("no answer to the handshake")
-        if select.select([connection], [], [], _POLL_S)[0]:
+        if wait([connection], _POLL_S):
             data = connection.recv(ANSWER_BYTES - len(answer))
             if not data:
                 raise ConnectionResetError("closed before the handshake")

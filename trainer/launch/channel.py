@@ -51,7 +51,7 @@ class MessageChannel(Generic[Message]):
         self.clock_offset: float = float("inf")
 
     def fileno(self) -> int:
-        """For `select`."""
+        """Descriptor, to wait for what arrives."""
         return self._connection.fileno()
 
     @property

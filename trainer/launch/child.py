@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from ..base.process import end_with_parent
+from ..base.process import end_with_parent, set_name
 from .error_files import ErrorFiles
 
 AGENT = "LEYDEN_AGENT"
@@ -23,6 +23,7 @@ def end_with_agent() -> None:
 
 def run_as_child(name: str, work: Callable[[], None]) -> NoReturn:
     """Do the work of a process that has installed its signal handlers, and exit: 0, or 1 with an error file."""
+    set_name(f"leyden-{name}")
     error_files = ErrorFiles.of_agent()
     error_files.publish_heartbeat(name)
     error_files.mark_ready(name)

@@ -1,9 +1,9 @@
 """The agent of a node other than 0: it starts and ends worker groups at the leader's request."""
 
-import select
 import socket
 import time
 from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
 from typing import TypeVar
 
 from ..base.handshake import AuthenticationError
@@ -105,7 +105,7 @@ class FollowerAgent:
                     return message
             if self._channel.closed or (self._channel.lost and time.monotonic() > end):
                 raise RendezvousError(f"node 0 ({self.leader_host}) is lost")
-            select.select([self._channel], [], [], POLL_S)
+            wait([self._channel.fileno()], POLL_S)
 
     def poll(self) -> None:
         for message in self._channel.receive():

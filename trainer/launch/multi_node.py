@@ -8,14 +8,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from ..base.errors import refuse
-from ..base.open_files import TooManyOpenFiles, open_file_errors
 from ..base.signals import restore_handlers
-from ..base.storage import StorageError, hold, storage_errors
 from ..hardware.comm_env import apply
 from ..hardware.discovery.addresses import interface_towards
 from ..runs.lease import hold_lease
 from ..runs.secret import shared_secret
-from ..runs.summary import last_good_checkpoint, mark_failed
+from ..runs.summary import mark_failed
+from ..runs.system_failure import exit_code_of
 from .agent import run_with_restarts
 from .authentication import AuthenticatedListener
 from .follower import FollowerAgent, connect
@@ -58,14 +57,10 @@ def run_node(job: JobSpec, part: Callable[[JobSpec, ReceivedSignals], int]) -> i
     signals = ReceivedSignals()
     previous = signals.install_handlers()
     try:
-        with storage_errors(hold(job.run_dir)), open_file_errors():
-            return part(job, signals)
+        return exit_code_of(lambda: part(job, signals), job.run_dir)
     except RendezvousError as error:
         print(error, file=sys.stderr, flush=True)
         return error.code
-    except (StorageError, TooManyOpenFiles) as error:
-        print(f"{error}\n{last_good_checkpoint(job.run_dir)}", file=sys.stderr, flush=True)
-        return 1
     finally:
         restore_handlers(previous)
 
@@ -107,7 +102,7 @@ def lead(job: JobSpec, rendezvous: Rendezvous, listening: socket.socket, signals
         with nullcontext() if job.verb == "eval" else hold_lease(job.run_dir):
             return run_with_restarts(job, signals, leader)
     except RendezvousError as error:
-        if leader.started:
+        if leader.started and job.verb != "eval":
             mark_failed(job.run_dir, str(error), -1)
         raise
 
@@ -138,7 +133,7 @@ def follow(job: JobSpec, rendezvous: Rendezvous, signals: ReceivedSignals) -> in
             started = True
             _run_worker_group(job, request, node, rendezvous, follower, signals)
     except RendezvousError as error:
-        if started:
+        if started and job.verb != "eval":
             mark_failed(job.run_dir, str(error), -1)
         raise RendezvousError(str(error), signals.exit_code if signals.received else error.code) from None
     finally:

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +9,9 @@ from dataclasses import dataclass, replace
 
 from ..base.heartbeat import START, HeartbeatReading
 from ..hardware.discovery.memory import oom_kills
+from .child_process import ProcessSpec, spawn
 from .error_files import STACK_SIGNAL, ErrorFiles, ErrorRecord
+from .fork_server import ForkServer
 from .roles import Role
 
 
@@ -41,9 +41,17 @@ class Process:
     Args:
         arguments: RUN_DIR, VERB, CHECKPOINT or "".
         environment: the whole of it.
+        fork_server: None: it starts in an interpreter of its own.
     """
 
-    def __init__(self, role: Role, arguments: Sequence[str], environment: Mapping[str, str], error_files: ErrorFiles):
+    def __init__(
+        self,
+        role: Role,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        error_files: ErrorFiles,
+        fork_server: ForkServer | None,
+    ):
         self.role = role
         self.exit: ProcessExit | None = None
         self._error_files = error_files
@@ -51,13 +59,9 @@ class Process:
         self._killed = False
         self._failure: ErrorRecord | None = None
         self._oom_kills = oom_kills()
-        self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", f"leyden.trainer.entrypoints.{role.kind}", *arguments],
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            # Ctrl-C reaches a terminal's whole process group: only the agent is to get it, and to forward it once
-            start_new_session=True,
-        )
+        module = f"leyden.trainer.entrypoints.{role.kind}"
+        spec = ProcessSpec(module, arguments, environment, new_session=True)
+        self._child = spawn(spec) if fork_server is None else fork_server.fork(spec)
 
     def poll(self) -> ProcessExit | None:
         """Its exit, once it has ended."""

@@ -59,7 +59,7 @@ def root_cause(exits: Sequence[ProcessExit]) -> Failure:
         return Failure(first.role.title, first.role.rank, *details)
     if failed:
         return _without_error(failed[0])
-    return Failure("", -1, "killed by a second Ctrl-C")
+    return Failure("", -1, "ended by its agents: a second Ctrl-C, or one of them was silent for too long")
 
 
 def _without_error(failed: ProcessExit) -> Failure:

@@ -35,7 +35,7 @@ class Store:
         self.port = port
         self._store: TCPStore | None = None
 
-    def open(self) -> None:
+    def open(self) -> object:
         """Start to serve it, where this agent does."""
 
     def set(self, key: str, value: str) -> None:
@@ -52,12 +52,12 @@ class Store:
 class AgentStore(Store):
     """The store that this agent serves: it listens from the start, so that its port is known, and answers once open."""
 
-    def __init__(self, host: str = LOOPBACK):
+    def __init__(self, host: str = LOOPBACK, port: int = 0):
         # a socket of our own: torch's TCPStore would listen on every interface of the machine
-        self._socket = listening_socket(host)
+        self._socket = listening_socket(host, port)
         super().__init__(host, int(self._socket.getsockname()[1]))
 
-    def open(self) -> None:
+    def open(self) -> "TCPStore":
         """Start to serve. Imports torch, which takes seconds."""
         from torch.distributed import TCPStore
 
@@ -65,6 +65,7 @@ class AgentStore(Store):
             self.host, self.port, is_master=True, timeout=_TIMEOUT, wait_for_workers=False,
             master_listen_fd=self._socket.detach(), use_libuv=True,
         )  # fmt: skip
+        return self._store
 
     def close(self) -> None:
         self._socket.close()

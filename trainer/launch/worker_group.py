@@ -8,9 +8,12 @@ from pathlib import Path
 
 from ..base.handshake import SECRET, new_secret
 from ..config.schema import Config
+from ..hardware.topology import device_kind
 from .child import AGENT
 from .error_files import ERROR_FILES, ErrorFiles
+from .fork_server import ForkServer, can_fork
 from .hangs.detector import HangDetector
+from .hangs.flight_recorder import make_folder, recorder_environment, remove_empty_folder
 from .peers import Peers
 from .process import Process, ProcessExit, inherited
 from .roles import TORCHRUN, LocalNode, Role, environment_of, is_alone, local_servers, local_workers
@@ -82,12 +85,14 @@ class WorkerGroup:
         self.error_files = ErrorFiles()
         self.workers: list[Process] = []
         self.servers: list[Process] = []
-        self.hang_detector = HangDetector(job.config, job.run_dir, peers)
+        self.hang_detector = HangDetector(job.config, job.run_dir, job.verb, peers, self.error_files.folder)
         self._ending = False
+        self._fork_server: ForkServer | None = None
 
     def run(self) -> RunResult:
         """Start the processes and monitor them. None of them is left on this node afterwards."""
         try:
+            self._fork_server = self._start_fork_server()
             self.start()
             self._monitor(lambda: self.failed() or not self.active())
             if not self.failed():
@@ -104,7 +109,17 @@ class WorkerGroup:
             exits = self._shut_down()
         return RunResult(failed, exits)
 
+    def _start_fork_server(self) -> ForkServer | None:
+        """A fork server; None where each process imports by itself."""
+        workers = local_workers(self.job.config, self.node)
+        several = len(workers) + len(local_servers(self.job.config, self.node)) > 1
+        if self.job.config.topology.start_method == "spawn" or not several or not can_fork(os.environ):
+            return None
+        return ForkServer.prepared or ForkServer.started(self._environment(workers[0]))
+
     def start(self) -> None:
+        if self._communicates_by_nccl:
+            make_folder(self.job.run_dir)
         for role in local_servers(self.job.config, self.node):
             self.servers.append(self.start_process(role))
         for role in local_workers(self.job.config, self.node):
@@ -132,9 +147,11 @@ class WorkerGroup:
         return self.workers_running()
 
     def start_process(self, role: Role) -> Process:
+        return Process(role, self.job.arguments, self._environment(role), self.error_files, self._fork_server)
+
+    def _environment(self, role: Role) -> dict[str, str]:
         defaults = environment_of(role, self.job.config, self.node)
-        environment = {**defaults, **inherited(without=TORCHRUN), **self._rendezvous(role)}
-        return Process(role, self.job.arguments, environment, self.error_files)
+        return {**defaults, **inherited(without=TORCHRUN), **self._rendezvous(role)}
 
     def _rendezvous(self, role: Role) -> dict[str, str]:
         """Environment variables by which a process finds its agent and the store."""
@@ -147,7 +164,13 @@ class WorkerGroup:
             return variables
         run_id = f"{self.job.run_dir.name}-{self.store.port}-{self.restart_count}"
         torchrun = {"RUN_ID": run_id, "USE_AGENT_STORE": "True", "RESTART_COUNT": str(self.restart_count)}
+        if self._communicates_by_nccl:
+            variables |= recorder_environment(self.job.run_dir, self.error_files.folder, os.environ)
         return {**variables, **{f"TORCHELASTIC_{name}": value for name, value in torchrun.items()}}
+
+    @property
+    def _communicates_by_nccl(self) -> bool:
+        return device_kind(self.job.config.topology) == "cuda" and not is_alone(self.job.config)
 
     def _monitor(self, until: Callable[[], bool], timeout_s: float | None = None) -> None:
         """Poll the processes until a condition holds, or the time is up."""
@@ -179,7 +202,11 @@ class WorkerGroup:
             process.kill()
         for process in (*self.workers, *self.servers):
             process.wait()
+        if self._fork_server not in (None, ForkServer.prepared):
+            self._fork_server.close()
         self.hang_detector.save_stacks([*self.workers, *self.servers])
         self.store.close()
         self.error_files.remove()
+        if self._communicates_by_nccl:
+            remove_empty_folder(self.job.run_dir)
         return self.exits()

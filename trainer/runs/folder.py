@@ -112,7 +112,7 @@ def absolute_paths(values: Any, key: str = "") -> Any:
         return {name: absolute_paths(value, str(name)) for name, value in values.items()}
     if isinstance(values, list):
         return [absolute_paths(value, key) for value in values]
-    is_path = key in ("root", "path", "init_from") or key.endswith(("_dir", "_path"))
+    is_path = key in ("root", "path", "init_from", "pretrained") or key.endswith(("_dir", "_path"))
     if is_path and isinstance(values, str) and exists(values):
         return str(absolute(values))
     return values
@@ -150,7 +150,8 @@ def run_and_checkpoint(named: str) -> tuple[Path, Path | None]:
 def _nearest_run(path: Path) -> str:
     """A suggestion: the run with the most similar name, else the newest."""
     places = (Path.cwd() / "outputs", path.parent)
-    runs = {file.parent for place in places for depth in range(1, 5) for file in place.glob("*/" * depth + FROZEN)}
+    files = [file for place in places for depth in range(1, 5) for file in place.glob("*/" * depth + FROZEN)]
+    runs = {file.parent for file in files if file.parent.name != ".hydra"}  # Hydra's own, in every run
     if not runs:
         return "a folder under outputs/ that holds config.yaml; there is none yet"
     close = nearest(shown(path), [shown(run) for run in runs])

@@ -21,9 +21,7 @@ def frozen_values(run_dir: Path) -> dict[str, Any]:
         DamagedFile: one of the two files is damaged.
         OSError: it cannot be read.
     """
-    values: Any = read_yaml(run_dir / FROZEN)
-    if not isinstance(values, dict):
-        raise DamagedFile(run_dir / FROZEN, "it holds no keys")
+    values = _first_values(run_dir)
     for changed in changes_of(run_dir):
         for key, value in changed.items():
             *parents, last = key.split(".")
@@ -37,6 +35,18 @@ def frozen_values(run_dir: Path) -> dict[str, Any]:
         if moved and "processes" not in changed:  # resume.yaml edited by hand: computed again
             values.pop("processes", None)
     return with_new_names(values)
+
+
+def values_when_frozen(run_dir: Path) -> dict[str, Any]:
+    """The config with which the run began, as plain values. Raises as `frozen_values`."""
+    return with_new_names(_first_values(run_dir))
+
+
+def _first_values(run_dir: Path) -> dict[str, Any]:
+    values: Any = read_yaml(run_dir / FROZEN)
+    if not isinstance(values, dict):
+        raise DamagedFile(run_dir / FROZEN, "it holds no keys")
+    return values
 
 
 def changes_of(run_dir: Path) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -28,10 +28,13 @@ _dead: set[Lease] = set()
 
 
 @contextmanager
-def hold_lease(folder: Path) -> Iterator[None]:
+def hold_lease(folder: Path, listens: bool = True) -> Iterator[None]:
     """Hold the lease of the run or sweep inside the context; where this process holds it already, nothing happens.
 
     The lease of a process on another host is waited for until it expires.
+
+    Args:
+        listens: whether a stop signal meanwhile ends the process with its exit code.
 
     Raises:
         ConfigError: another process leads, or the folder is not writable.
@@ -42,7 +45,7 @@ def hold_lease(folder: Path) -> Iterator[None]:
         return
     contender = Contender(folder / FILE, Lease.own())
     try:
-        with _interruptible():
+        with _interruptible() if listens else nullcontext():
             _take(contender)
         # the leader is known by it, see holds_open
         descriptor = os.open(contender.file, os.O_RDWR | os.O_NOFOLLOW)

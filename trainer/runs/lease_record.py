@@ -48,7 +48,7 @@ class Lease:
     def own(cls) -> "Lease":
         job, restarts = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "")
         return cls(
-            socket.gethostname(), _boot_id(), os.getpid(), _start_ticks(os.getpid()), _pid_namespace(), job,
+            socket.gethostname(), boot_id(), os.getpid(), _start_ticks(os.getpid()), _pid_namespace(), job,
             int(restarts) if restarts.isdecimal() else 0, os.urandom(8).hex(),
         )  # fmt: skip
 
@@ -60,7 +60,7 @@ class Lease:
     @property
     def process_exists(self) -> bool:
         """Whether a local process is alive."""
-        return self.boot == _boot_id() and self.started == _start_ticks(self.pid) != -1
+        return self.boot == boot_id() and self.started == _start_ticks(self.pid) != -1
 
     def supersedes(self, other: "Lease") -> bool:
         """Whether Slurm has started this process's job anew since the other's: then the other's start has ended."""
@@ -157,7 +157,8 @@ def holds_open(lease: Lease, folder: Path) -> bool:
     return False
 
 
-def _boot_id() -> str:
+def boot_id() -> str:
+    """Of this start of the host's kernel; "" where it is not known."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""

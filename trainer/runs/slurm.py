@@ -15,6 +15,8 @@ SUBMITTED = "slurm.json"
 STOP_REQUESTED = "stop_requested"
 """File in a run's folder that keeps its job from being requeued."""
 _TIMEOUT_S = 30
+_USUAL_ARRAY_SIZE = 1001
+"""Slurm's default of MaxArraySize."""
 _PENDING = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
 _RUNNING = {"RUNNING", "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING", "SUSPENDED", "STOPPED", "RESIZING"}
 _CLUSTER = ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTERS")
@@ -44,6 +46,8 @@ class SlurmJob:
     id: str
     state: str
     reason: str
+    expected_start: str | None = None
+    """Of a pending job, in local time: 2026-11-24T06:00:00; None while Slurm has not planned it."""
 
     @property
     def is_pending(self) -> bool:
@@ -89,7 +93,7 @@ def _submission(run_dir: Path) -> Submission | None:
 def jobs_by_id(ids: Iterable[str]) -> dict[str, SlurmJob]:
     """States of the jobs that Slurm still knows: one call of squeue, and one of sacct for the rest."""
     wanted = sorted(set(ids))
-    found = _queried(["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r"], wanted)
+    found = _queried(["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%S"], wanted)
     rest = [job for job in wanted if job not in found]
     accounted = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State,Reason"]
     return {**found, **_queried(accounted, rest)}
@@ -104,11 +108,20 @@ def _queried(command: Sequence[str], ids: Sequence[str]) -> dict[str, SlurmJob]:
     except (OSError, subprocess.TimeoutExpired):
         return {}
     lines = [line.split("|") for line in printed.splitlines()]
-    # "CANCELLED by 1000"
-    jobs = [
-        SlurmJob(line[0].strip(), line[1].split()[0], line[2]) for line in lines if len(line) >= 3 and line[1].strip()
-    ]
+    jobs = [_job(line) for line in lines if len(line) >= 3 and line[1].strip()]
     return {job.id: job for job in jobs if job.id in ids}
+
+
+def _job(fields: Sequence[str]) -> SlurmJob:
+    """
+    Args:
+        fields: id, state, reason, and of squeue the start.
+    """
+    # "CANCELLED by 1000"
+    job_id, state, reason = fields[0].strip(), fields[1].split()[0], fields[2]
+    start = fields[3].strip() if len(fields) > 3 and state in _PENDING else ""
+    is_time = re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", start, re.ASCII) is not None
+    return SlurmJob(job_id, state, "" if reason == "None" else reason, start if is_time else None)
 
 
 def script_of(job_id: str) -> Path | None:
@@ -156,6 +169,16 @@ def _queued(job_id: str, wanted: str) -> str | None:
     except FileNotFoundError:
         return None
     return done.stdout.split()[0] if done.returncode == 0 and done.stdout.strip() else None
+
+
+def max_array_size() -> int:
+    """Slurm's MaxArraySize: the largest task number of an array plus 1; 0 where there are no arrays."""
+    try:
+        shown = run_command("scontrol", "show", "config", timeout_s=_TIMEOUT_S).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        shown = ""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d+)", shown, re.MULTILINE)
+    return int(found[1]) if found else _USUAL_ARRAY_SIZE
 
 
 def is_being_preempted(job_id: str) -> bool:

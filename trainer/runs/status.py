@@ -16,7 +16,7 @@ from .goodput import goodput
 from .lease_record import Lease, is_alive, lease_of
 from .sessions import recorded
 from .slurm import STOP_REQUESTED, SlurmJob, jobs_by_id, submission_of
-from .summary import PROGRESS, read_summary
+from .summary import PROGRESS, read_summary, was_pruned
 
 DAMAGED = "damaged"
 RUNNING = ("running", "starting", "stopping", "queued")
@@ -33,7 +33,7 @@ class RunStatus:
 
     run: str
     state: str
-    """running, starting, stopping, queued; done, stopped early, preempted, interrupted, failed, refused, slow,
+    """running, starting, stopping, queued; done, stopped early, pruned, preempted, interrupted, failed, refused, slow,
     "crashed (no exit status)", "not started"; "damaged": `why` names the file."""
     step: int | None = None
     """Optimizer steps done."""
@@ -46,6 +46,8 @@ class RunStatus:
     """Share of the run's life that trained what was kept, see `goodput`."""
     checkpoint: str | None = None
     """File of the newest checkpoint, relative to the run's folder."""
+    expected_start: str | None = None
+    """When Slurm expects to start a queued run, in local time."""
 
 
 def status_of(run_dir: Path, jobs: Mapping[str, SlurmJob]) -> RunStatus:
@@ -63,7 +65,7 @@ def status_of(run_dir: Path, jobs: Mapping[str, SlurmJob]) -> RunStatus:
     if _is_alive(run_dir, lease, job) and status not in ("done", "failed"):
         state, why = _alive(active_dir, summary, progress, lease)
     elif job is not None and job.is_pending and status != "done":
-        state, why = "queued", f"Slurm's job {job.id}: {job.reason or job.state}"
+        state, why = "queued", _waiting(job)
     else:
         state, why = _ended(run_dir, summary, lease, job)
     newest = next(iter(intact(run_dir)), None)
@@ -76,7 +78,13 @@ def status_of(run_dir: Path, jobs: Mapping[str, SlurmJob]) -> RunStatus:
         progress.get("samples_per_second") if running else summary.get("samples_per_second"),
         progress.get("seconds_left") if running else None,
         why, _goodput(summary, run_dir), str(newest.relative_to(run_dir)) if newest is not None else None,
+        job.expected_start if job is not None and state == "queued" else None,
     )  # fmt: skip
+
+
+def _waiting(job: SlurmJob) -> str:
+    start = f"; expected to start {job.expected_start.replace('T', ' ')}" if job.expected_start is not None else ""
+    return f"Slurm's job {job.id}: {job.reason or job.state}{start}"
 
 
 def _goodput(summary: dict[str, Any], run_dir: Path) -> float | None:
@@ -97,7 +105,7 @@ def _progress(run_dir: Path) -> dict[str, Any]:
 
 def _step(state: str, summary: dict[str, Any], progress: dict[str, Any], last: int | None) -> int | None:
     """Steps done. Until the end the summary holds only the step at which the session began."""
-    if state in ("done", "stopped early", "preempted", "interrupted"):
+    if state in ("done", "stopped early", "pruned", "preempted", "interrupted"):
         return summary.get("steps")
     steps = [step for step in (progress.get("step"), last) if step is not None]
     return max(steps, default=None)
@@ -138,6 +146,8 @@ def _ended(run_dir: Path, summary: dict[str, Any], lease: Lease | None, job: Slu
     again = f"leyden resume {shown(pipeline.parent if pipeline is not None else run_dir)}"
     if status == "done":
         reason = summary.get("stop_reason")
+        if was_pruned(summary):
+            return "pruned", str(reason)
         return ("stopped early", reason) if reason else ("done", "")
     if status == "failed":
         rank = summary.get("failed_rank", -1)

@@ -24,6 +24,8 @@ _TYPES = {
 }  # fmt: skip
 _LONGEST_ERROR = 1000
 """Characters of an error that is recorded there."""
+PRUNED = "pruned by "
+"""How the `stop_reason` of a trial begins that the pruner of its sweep has ended."""
 PROGRESS = "progress.json"
 """File of a run's progress, see `engine.progress`."""
 
@@ -64,6 +66,11 @@ def read_summary(run_dir: Path) -> dict[str, Any]:
     for number, session in enumerate(summary.get("sessions") or []):
         check_session(path, session, f"sessions.{number}")
     return summary
+
+
+def was_pruned(summary: dict[str, Any]) -> bool:
+    """Whether the pruner of its sweep has ended the run."""
+    return str(summary.get("stop_reason")).startswith(PRUNED)
 
 
 def read_sessions(run_dir: Path) -> list[Record]:

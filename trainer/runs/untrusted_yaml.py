@@ -28,7 +28,11 @@ def read_yaml(path: Path) -> Any:
 
 def looks_harmless(path: Path) -> bool:
     """Whether a frozen config's text rules out excesses, without parsing it: a table of runs looks at thousands."""
-    text = read_text(path)
+    return is_harmless(read_text(path))
+
+
+def is_harmless(text: str) -> bool:
+    """As `looks_harmless`, of a text that is read already."""
     deepest = limited_yaml.MAX_DEPTH
     brackets = text.count("[") + text.count("{")
     return brackets <= deepest and "&" not in text and " " * 2 * deepest not in text and len(text) < 1 << 18

@@ -13,16 +13,34 @@ class OneWorker(StrategyDeclarations):
     """strategy=single."""
 
     max_workers = 1
+    can_unfreeze = True
+
+
+class UnusedParameters(StrategyDeclarations):
+    """strategy=ddp, which can train with parameters that get no gradient."""
+
+    can_unfreeze = True
 
 
 class OwnBatchShares(StrategyDeclarations):
     """Strategies that divide the batch in a way of their own: hybrid, spatial."""
 
     needs_divisible_batch = False
+    divides_parameters = True
+    shares_activations = False
+
+
+class ShardedParameters(StrategyDeclarations):
+    """strategy=fsdp and strategy=hsdp."""
+
+    divides_parameters = True
 
 
 class LocalUpdate(StrategyDeclarations):
     """Strategies whose workers can be simulated: local_sgd, and with servers easgd and asgd."""
+
+    shares_activations = False
+    local_updates = True
 
     @override
     @classmethod
@@ -69,9 +87,9 @@ def _execution(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
 DECLARATIONS: dict[str, type[StrategyDeclarations]] = {
     "asgd.ASGD": ParameterServers,
     "butterfly.Butterfly": StrategyDeclarations,
-    "ddp.DDP": StrategyDeclarations,
+    "ddp.DDP": UnusedParameters,
     "easgd.EASGD": ServersByForm,
-    "fsdp.FSDP": StrategyDeclarations,
+    "fsdp.FSDP": ShardedParameters,
     "hybrid.Hybrid": OwnBatchShares,
     "local_sgd.LocalSGD": LocalUpdate,
     "single.Single": OneWorker,

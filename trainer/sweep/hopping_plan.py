@@ -101,6 +101,7 @@ class HoppingPlan:
         ddp = self._composer.loader.load_configuration("train", ["strategy=ddp"], composed.hydra.mode)
         strategy = {str(key): value for key, value in ddp.strategy.items()}
         values = {**values, "strategy": strategy, "init_from": None}
+        values["model"] = {**values["model"], "pretrained": None} if values["model"] else None
         values["dataset"] = {**values["dataset"], "partitions": 1}
         values["pipeline"] = {**self._settings, **_comparison(values), "trials": []}
         config = validated(values)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..base.paths import shown
 from ..runs.frozen import frozen_values
-from ..runs.summary import read_summary
+from ..runs.summary import PRUNED, read_summary
 
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 """Hydra's grid sweeper, whose trials are known from the start."""
@@ -68,7 +68,9 @@ def print_table(trials: Sequence[Trial], by: Metric, folder: Path, logs: Sequenc
         metric = "" if math.isnan(trial.metric) else f"{trial.metric:.5g}"
         statuses = {0: "done", 2: "refused", 3: "refused", QUEUED: f"job {trial.job}", WAITING: "waits for its hosts"}
         status = statuses.get(trial.code, "failed")
-        if trial.stop_reason:
+        if trial.stop_reason.startswith(PRUNED):
+            status = trial.stop_reason
+        elif trial.stop_reason:
             status = f"stopped early: {trial.stop_reason}"
         own = " ".join(override for override in trial.overrides if override not in shared)
         table.add_row(*map(Text, (trial.name, own, status, metric)))
@@ -97,8 +99,12 @@ def stop_reason(folder: Path) -> str:
 def final_metric(folder: Path, values: dict[str, Any]) -> float:
     """Final value of the metric by which checkpoints are kept; nan without one."""
     checkpoint = values.get("callbacks", {}).get("checkpoint") or {}
+    return metric_of(folder, checkpoint.get("monitor") or "val/acc")
+
+
+def metric_of(folder: Path, name: str) -> float:
+    """Final value of a metric; nan without one."""
     try:
-        metrics = read_summary(folder)["metrics"]
-        return float(metrics[checkpoint.get("monitor") or "val/acc"])
+        return float(read_summary(folder)["metrics"][name])
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return math.nan

@@ -12,18 +12,19 @@ from ..base.paths import shown
 from ..config.reopen import Changes, FrozenRun, change, open_run, read_changes, written_changes
 from ..config.schema import Config
 from ..runs.checkpoints import saved
-from ..runs.folder import SWEEP, record_pipeline
+from ..runs.folder import record_pipeline
 from ..runs.frozen import trials_in
 from ..runs.lease import hold_lease, refuse_running
 from ..runs.slurm import STOP_REQUESTED
 from ..runs.status import RUNNING, RunStatus, runs_in, statuses
 from .hopping_launcher import run_hopping
-from .results import BASIC, QUEUED, WAITING, Metric, Trial, final_metric, print_table, stop_reason, trial_result
+from .results import QUEUED, WAITING, Metric, Trial, metric_of, print_table, stop_reason, trial_result
+from .resume_study import N_TRIALS, reopened
 from .slurm import SubmittedTrials, submit_trials
-from .trial_process import STOPPED, run_process, sigterm_as_exit
+from .trial_process import STOPPED, run_process, shared_imports, sigterm_as_exit
 
 _HANG_TIMEOUT = "trainer.hang_timeout"
-_FINISHED = ("done", "stopped early")
+_FINISHED = ("done", "stopped early", "pruned")
 
 
 def resume_sweep(folder: Path, overrides: Sequence[str], config_dir: str | None) -> int:
@@ -38,7 +39,8 @@ def resume_sweep(folder: Path, overrides: Sequence[str], config_dir: str | None)
     Raises:
         ConfigError: a trial cannot start, or one is running; nothing was started.
     """
-    changes = read_changes(overrides, config_dir)
+    of_study = [override for override in overrides if override.startswith(f"{N_TRIALS}=")]
+    changes = read_changes([override for override in overrides if override not in of_study], config_dir)
     runs = list(runs_in(folder))
     pipelines = {run: trials for run in runs if (trials := trials_in(run))}
     trials = [run for run in runs if run not in pipelines]
@@ -47,6 +49,7 @@ def resume_sweep(folder: Path, overrides: Sequence[str], config_dir: str | None)
     for led in (folder, *runs):
         refuse_running(led)
     states = dict(zip(trials, statuses(trials), strict=True))
+    study = reopened(folder, of_study)
     finished = [trial for trial in trials if states[trial].state in _FINISHED]
     running = [trial for trial in trials if states[trial].state in RUNNING]
     pipelines = {run: members for run, members in pipelines.items() if not set(members) <= set(finished)}
@@ -56,10 +59,11 @@ def resume_sweep(folder: Path, overrides: Sequence[str], config_dir: str | None)
     unfinished = [_validated(trial, own) for trial in trials if trial not in (*finished, *running)]
     sharing = [_validated(run, shared) for run in pipelines]
     print(f"{len(finished)} of {len(trials)} trials are done, {len(unfinished)} are resumed", flush=True)
-    _report_sweeper(folder)
     codes, submitted = dict.fromkeys(finished, 0), SubmittedTrials()
     try:
-        with hold_lease(folder), sigterm_as_exit(), ExitStack() as written:
+        with hold_lease(folder), sigterm_as_exit(), shared_imports(), ExitStack() as written:
+            if study is not None and study.study is not None:
+                study.study.journal.repair()
             for run, changed in [*((run, shared) for run, _ in sharing), *((run, own) for run, _ in unfinished)]:
                 written.enter_context(written_changes(run, changed))
                 (run.folder / STOP_REQUESTED).unlink(missing_ok=True)
@@ -71,8 +75,22 @@ def resume_sweep(folder: Path, overrides: Sequence[str], config_dir: str | None)
         return _stopped(folder, 130)
     except SystemExit as stop:
         return _stopped(folder, int(stop.code or 0))
-    _print(folder, [open_run(str(trial)) for trial in trials if trial.exists() and trial in codes], codes, submitted)
+    ended = [open_run(str(trial)) for trial in trials if trial.exists() and trial in codes]
+    if study is not None and _all_ended(trials, codes, changes):
+        return study.go_on([_row(run, codes[run.folder], "", study.metric) for run in ended])
+    _print(folder, ended, codes, submitted)
     return 1 if any(code not in (0, QUEUED, WAITING) for code in codes.values()) else 0
+
+
+def _all_ended(trials: Sequence[Path], codes: Mapping[Path, int], changes: Changes) -> bool:
+    """Whether a study can go on with these trials, else a line says why not."""
+    if changes.dotted:
+        print("the study goes on with `leyden resume`, without changes: its trials are of one config", flush=True)
+        return False
+    if any(codes.get(trial) in (None, QUEUED, WAITING) for trial in trials):
+        print("the study goes on with `leyden resume`, once all of these trials have ended", flush=True)
+        return False
+    return True
 
 
 def _refuse_running(pipeline: Path, trials: Sequence[RunStatus]) -> None:
@@ -101,12 +119,6 @@ def _split_changes(changes: Changes) -> tuple[Changes, Changes]:
     rest |= {key: value for key, value in topology.items() if key.startswith("topology.device.")}
     hang = {key: value for key, value in rest.items() if key == _HANG_TIMEOUT}
     return Changes({**topology, **hang}, changes.given), Changes(rest, changes.given)
-
-
-def _report_sweeper(folder: Path) -> None:
-    sweeper = limited_yaml.load(limited_yaml.read(folder / SWEEP))["hydra"]["sweeper"]["_target_"]
-    if sweeper != BASIC:
-        print(f"{sweeper.rpartition('.')[2]} chooses no further trials: for those, a new sweep", flush=True)
 
 
 def _validated(trial: Path, changes: Changes) -> tuple[FrozenRun, Config]:
@@ -177,13 +189,14 @@ def _stopped(folder: Path, code: int) -> int:
 
 
 def _print(folder: Path, trials: Sequence[FrozenRun], codes: dict[Path, int], submitted: SubmittedTrials) -> None:
-    rows = [_row(run, codes[run.folder], submitted.jobs.get(run.folder, "")) for run in trials]
     monitor = trials[0].values.get("callbacks", {}).get("checkpoint") if trials else None
-    print_table(rows, Metric.of(monitor or {}), folder, submitted.logs)
+    by = Metric.of(monitor or {})
+    rows = [_row(run, codes[run.folder], submitted.jobs.get(run.folder, ""), by) for run in trials]
+    print_table(rows, by, folder, submitted.logs)
 
 
-def _row(run: FrozenRun, code: int, job: str) -> Trial:
-    metric = final_metric(run.folder, run.values)
+def _row(run: FrozenRun, code: int, job: str, by: Metric) -> Trial:
+    metric = metric_of(run.folder, by.name)
     return Trial(run.folder.name, _overrides(run.folder), code, metric, job, stop_reason(run.folder))
 
 

@@ -4,11 +4,11 @@ import math
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
@@ -20,19 +20,26 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ..base.errors import ConfigError, raise_all, refuse
 from ..base.paths import absolute, shown
-from ..config.compose import Composer, Run, parsed_overrides, resolved_text, set_output_dir
+from ..config.compose import ComposedRun, Composer, parsed_overrides, resolved_text, set_output_dir
 from ..config.hydra_compat import Callbacks, basic_sweeper, failure_of
 from ..config.interpolation_limits import limited_references
+from ..config.pinned_weights import with_pinned_weights
 from ..config.schema import Config
 from ..config.target_policy.hydra_targets import hydra_problems
-from ..runs.folder import SWEEP, Claim, claim, freeze, pipeline_of, refuse_taken
+from ..runs.folder import FROZEN, SWEEP, Claim, claim, freeze, pipeline_of, refuse_taken
 from ..runs.lease import hold_lease
 from .hopping_plan import HoppingPlan, is_pipeline
-from .results import QUEUED, WAITING, Metric, Trial, print_table, stop_reason
+from .results import QUEUED, WAITING, Metric, Trial, metric_of, print_table, stop_reason
 from .slurm import submit_trials
+from .study.callback import add_callback
+from .study.outcome import TrialOutcome
+from .study.settings import is_study, require_optuna
 from .sweeper_adapter import configure_sweeper, is_adaptive, refused_result, set_result, tolerated_failures
-from .trial_process import RunTrial, sigterm_as_exit
+from .trial_process import RunTrial, imports_ahead, shared_imports, sigterm_as_exit
 from .validating_launcher import ValidatingLauncher
+
+if TYPE_CHECKING:
+    from .study.plan import StudyPlan
 
 _QUIET = ["hydra/hydra_logging=none", "hydra/job_logging=none"]
 
@@ -43,10 +50,11 @@ class Sweep:
     Args:
         composer: composes the trials.
         overrides: as typed, with several values for some keys.
+        goes_on: whether they are those of a sweep by Optuna that continues in its folder, hydra.sweep.dir.
     """
 
     @limited_references()
-    def __init__(self, composer: Composer, overrides: Sequence[str]):
+    def __init__(self, composer: Composer, overrides: Sequence[str], goes_on: bool = False):
         self.trials: list[Trial] = []
         self.folder: Path | None = None
         self._claim: Claim | None = None
@@ -58,13 +66,16 @@ class Sweep:
         raise_all(hydra_problems(self._master.hydra))
         OmegaConf.set_readonly(self._master.hydra, False)
         composer.swept = _swept(self._master)
-        if is_adaptive(self._master):
-            configure_sweeper(self._master, composer.origin(overrides))
         # made after validation: until then sweepers, which write into their folder at once, have a temporary one
         self._wanted = absolute(resolved_text(self._master, "hydra.sweep.dir"))
+        self.study = self._planned_study(goes_on)
+        """Plan of a sweep by Optuna."""
+        if self.study is not None:
+            self.metric = self.study.metric
+        self._added: dict[int, dict[str, Any]] = {}
         self._subfolders: dict[int, str] = {}
         """Folder of each trial, relative to the sweep's."""
-        self._unfrozen: dict[str, Run] = {}
+        self._unfrozen: dict[str, ComposedRun] = {}
         """Validated trials without a folder, by their subfolder."""
         self._dropped: dict[int, list[str]] = {}
         self._printed: set[str] = set()
@@ -73,6 +84,33 @@ class Sweep:
         self.plan = HoppingPlan(composer, self._master.hydra.launcher) if is_pipeline(self._master) else None
         """Common config of the trials under model hopping."""
         self._logs: list[Path] = []
+        if self.study is not None and self.plan is not None:
+            self.study.refuse_hopping()
+
+    def _planned_study(self, goes_on: bool) -> "StudyPlan | None":
+        """Plan of the study, or None; another sweeper that chooses trials by results is configured."""
+        if is_study(self._master):
+            require_optuna()
+            from .study.plan import StudyPlan
+
+            try:
+                return StudyPlan(self._master, self._wanted, goes_on)
+            except ConfigError as error:
+                raise error.located(self._composer.origin(self._overrides).where) from None
+        if is_adaptive(self._master):
+            configure_sweeper(self._master, self._composer.origin(self._overrides))
+        return None
+
+    @limited_references()
+    def go_on(self, trials: Sequence[Trial]) -> int:
+        """Continue a study, whose earlier trials have ended. Returns as `run`."""
+        assert self.study is not None
+        self.trials = list(trials)
+        for number, point in self.study.failed_or_open().items():
+            _, subfolder = self._composed(number, point)
+            if (self._target / subfolder / FROZEN).exists():
+                self.study.tell(number, TrialOutcome.of_run(self._target / subfolder, self.study.metric.name))
+        return self.run()
 
     @limited_references()
     def run(self) -> int:
@@ -81,7 +119,7 @@ class Sweep:
         Raises:
             ConfigError: a trial cannot start; no folder was made.
         """
-        with tempfile.TemporaryDirectory(prefix="leyden-") as waiting, sigterm_as_exit(), self._lease:
+        with tempfile.TemporaryDirectory(prefix="leyden-") as waiting, sigterm_as_exit(), shared_imports(), self._lease:
             self._master.hydra.sweep.dir = waiting
             try:
                 self._run_sweeper()
@@ -103,11 +141,9 @@ class Sweep:
 
     def _run_sweeper(self) -> None:
         context = HydraContext(config_loader=self._composer.loader, callbacks=Callbacks(self._master))
-        task = RunTrial(self._composer.python_path, list(self._composer.swept), self._dropped)
+        task = RunTrial(self._composer.python_path, list(self._composer.swept), self._dropped, self._added)
         with _launchers_wrapped(self):
-            self._sweeper = Plugins.instance().instantiate_sweeper(
-                config=self._master, hydra_context=context, task_function=task
-            )
+            self._sweeper = _sweeper(self, config=self._master, hydra_context=context, task_function=task)
         # `validate` composes each trial, too
         self._sweeper.validate_batch_is_legal = lambda batch: None
         context.callbacks.on_multirun_start(config=self._master, config_name=self._composer.config_name)
@@ -147,24 +183,34 @@ class Sweep:
             batch, first = [trial for some in self._sweeper.overrides for trial in some], 0
         new = {number: list(o) for number, o in enumerate(batch, first) if number not in self._subfolders}
         invalid: dict[int, ConfigError] = {}
-        for validate in (self._validate_values, self._validate_classes):
-            for number, overrides in new.items():
-                try:
-                    if number not in invalid:
-                        validate(number, overrides)
-                except ConfigError as error:
-                    if self.folder is None:
-                        raise
-                    invalid[number] = error
-                    self._unfrozen.pop(self._subfolders.pop(number, ""), None)
+        self._validate_each(self._validate_values, new, invalid)
+        with imports_ahead([run.config for run in self._unfrozen.values()] if self._runs_trials() else []):
+            self._validate_each(self._validate_classes, new, invalid)
         return invalid
+
+    def _validate_each(
+        self, validate: Callable[[int, list[str]], None], new: Mapping[int, list[str]], invalid: dict[int, ConfigError]
+    ) -> None:
+        for number, overrides in new.items():
+            try:
+                if number not in invalid:
+                    validate(number, overrides)
+            except ConfigError as error:
+                if self.folder is None:
+                    raise
+                invalid[number] = error
+                self._unfrozen.pop(self._subfolders.pop(number, ""), None)
+
+    def _runs_trials(self) -> bool:
+        """Whether this process starts the trials, and not another's launcher."""
+        return str(self._master.hydra.launcher.get("_target_")).endswith(".BasicLauncher")
 
     def _validate_values(self, number: int, overrides: list[str]) -> None:
         composed, subfolder = self._composed(number, overrides)
         run = self._composer.validated(composed, overrides, _title(number, overrides))
         self._refuse_launcher(run.config, _title(number, overrides))
         monitor = run.config.callbacks.get("checkpoint")
-        if monitor is not None:
+        if monitor is not None and self.study is None:
             self.metric = Metric.of(monitor.arguments)
         for other, taken in self._subfolders.items():
             if taken == subfolder:
@@ -179,16 +225,23 @@ class Sweep:
         run = self._unfrozen[self._subfolders[number]]
         run = self._composer.validate_classes(run, overrides, _title(number, overrides))
         self._unfrozen[self._subfolders[number]] = run
+        if self.study is not None:
+            self.study.check_metric(run.config)
+        with_pinned_weights(run.values)  # what cannot be fetched leaves no folder
         self._dropped[number] = [each.key for each in run.dropped]
         if self.plan is not None:
             self.plan.check_class(run.config)
             self.plan.drop(self._dropped[number])
 
     def _refuse_launcher(self, config: Config, trial: str) -> None:
-        if config.launcher == "node":
-            text = "starts a run by a command on each host, and the trials of a sweep start by themselves"
+        if config.launcher in ("node", "external"):
+            text = "starts a run by a command for each of its parts, and the trials of a sweep start by themselves"
             remedy = "topology.launcher=slurm, or each run by itself, without -m"
-            raise refuse("topology.launcher", text, "node", remedy).located(lambda key: "", trial)
+            raise refuse("topology.launcher", text, config.launcher, remedy).located(lambda key: "", trial)
+        if config.launcher == "slurm" and str(self._master.hydra.launcher.get("_target_")).endswith(".SlurmLauncher"):
+            text = "submits a job for each trial, which would submit one more for topology.launcher=slurm"
+            remedy = "hydra/launcher=basic, or topology=local"
+            raise refuse("hydra/launcher", text, "submitit_slurm", remedy).located(lambda key: "", trial)
         waits = config.launcher == "slurm" or (self.plan is not None and self.plan.topology["launcher"] == "node")
         if waits and not isinstance(self._sweeper, basic_sweeper()):
             text = "chooses trials by the results of others, and those that start later have none"
@@ -206,6 +259,10 @@ class Sweep:
         HydraConfig.instance().set_config(composed)
         subfolder = resolved_text(composed, "hydra.sweep.subdir")
         set_output_dir(composed, self._target / subfolder)
+        callback = self.study.callback(number, subfolder) if self.study is not None else None
+        if callback is not None:
+            self._added[number] = callback
+            add_callback(composed, callback)
         if self.plan is not None:
             try:
                 self.plan.adapt(composed, f"trial {number}")
@@ -231,6 +288,8 @@ class Sweep:
             self._master.hydra.overrides.hydra.append(f"hydra.sweep.dir='{quoted}'")
             self._lease.enter_context(hold_lease(self.folder))
             OmegaConf.save(self._master, self.folder / SWEEP)
+            if self.study is not None:
+                self.study.settle(self.folder)
             print(f"sweep folder: {shown(self.folder)}")
 
     def freeze_trials(self) -> None:
@@ -272,10 +331,17 @@ class Sweep:
             code, metric = result.return_value
         else:
             print(f"trial {number}: {failure_of(result)}", file=sys.stderr)
-        assert self.folder is not None
-        reason = stop_reason(self.folder / self._subfolders[number])
+        folder = self.folder_of(number)
+        if self.study is not None and code != QUEUED:
+            metric = metric_of(folder, self.metric.name)
+        reason = stop_reason(folder)
         self.trials.append(Trial(str(number), filter_overrides(overrides), code, metric, stop_reason=reason))
         set_result(self._sweeper, result, self.trials[-1])
+
+    def folder_of(self, number: int) -> Path:
+        """Run folder of a trial that has been validated."""
+        assert self.folder is not None
+        return self.folder / self._subfolders[number]
 
     def add_refused(self, number: int, overrides: Sequence[str], error: ConfigError) -> JobReturn:
         """Record a trial that was not started. Returns its result."""
@@ -306,6 +372,17 @@ def _launchers_wrapped(sweep: Sweep) -> Iterator[None]:
         yield
     finally:
         del plugins.instantiate_launcher
+
+
+def _sweeper(sweep: Sweep, **arguments: Any) -> Any:
+    """Sweeper of the config; see `_launcher`."""
+    if sweep.study is None:
+        return Plugins.instance().instantiate_sweeper(**arguments)
+    from .study.sweeper import OptunaSweeper
+
+    sweeper = OptunaSweeper(sweep.study, sweep)
+    sweeper.setup(**arguments)
+    return sweeper
 
 
 def _launcher(plugins: Any, sweep: Sweep, **arguments: Any) -> Launcher:

@@ -1,6 +1,7 @@
 """Callback that writes checkpoints and removes old ones."""
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,6 +47,7 @@ class Checkpoint:
         self.every_n_steps = every_n_steps
         self.best: list[tuple[float, int]] = []
         """(value, step) of the best checkpoints, best first."""
+        self._best_when_saved: list[int] = []
         self._seen = 0
         self._folder: Path | None = None
 
@@ -108,17 +110,28 @@ class Checkpoint:
             del self.best[self.save_top_k :]
 
     def on_checkpoint(self, state: RunState) -> None:
-        """Remove checkpoints that are neither among the newest nor the best. On rank 0, after the new one is safe."""
+        """Remove checkpoints that are neither among the newest nor the best. On rank 0, after the new one is safe.
+
+        The best are those of when it was saved: a later one may not have its file yet.
+        """
         self._seen = max(self._seen, state.step)
         if not state.fabric.is_global_zero:
             return
-        kept = {step for _, step in self.best}
-        for old in checkpoints.intact(state.run_dir)[self.keep_last :]:
-            if checkpoints.step_of(old) not in kept:
-                checkpoints.remove(old)
+        kept = set(self._best_when_saved)
+        obsolete = [
+            old for old in checkpoints.intact(state.run_dir)[self.keep_last :] if checkpoints.step_of(old) not in kept
+        ]
+        # to free the blocks of a large file takes milliseconds
+        state.checkpoint_writer.defer(lambda: _remove(obsolete))
 
     def state_dict(self) -> dict[str, Any]:
+        self._best_when_saved = [step for _, step in self.best]
         return {"best": [list(entry) for entry in self.best]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best = [(value, step) for value, step in state["best"]]
+
+
+def _remove(paths: Sequence[Path]) -> None:
+    for path in paths:
+        checkpoints.remove(path)

@@ -7,6 +7,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from ...core.communication.plain_values import broadcast_value
 from ...core.state import RunState
 
 _LARGEST, _MARGIN = 800, 90
@@ -59,9 +60,8 @@ class ConfusionMatrix:
         if not self._training:
             return
         names = getattr(state.data, "class_names", None)
-        for split, classes in state.fabric.broadcast(
-            [(split, len(self.counts[split])) for split in sorted(self.counts)]
-        ):
+        sizes = [(split, len(self.counts[split])) for split in sorted(self.counts)]
+        for split, classes in broadcast_value(sizes, state.fabric.strategy):
             total = state.fabric.all_reduce(self._of(split, classes, state.fabric.device), reduce_op="sum")
             assert isinstance(total, Tensor)
             if state.fabric.is_global_zero:

@@ -5,26 +5,21 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.distributed.tensor import DTensor
 
 from ...base.errors import Problem
 from ...config.schema import Config, Target
-from ...core.checkpoints.sharded_checkpoint import Shards, TensorSlice
 from ...core.state import RunState
+from .weight_average import WeightAverage, local, precise
 
 
-class EMA:
+class EMA(WeightAverage):
     """average <- d_t average + (1 - d_t) weights every `update_every` steps (Polyak and Juditsky 1992).
 
     d_t = min(decay, (1 + t) / (10 + t)) after t updates, as in TensorFlow's ExponentialMovingAverage with
     num_updates, so that the initial weights lose their influence early; without `warmup` d_t = decay.
 
     Validation, test and evaluation use the average; training continues with the weights themselves. Buffers are not
-    averaged. The average of bfloat16 or float16 weights is kept in float32, as their rounding would lose the updates.
-
-    Each worker averages the parameters, or the parts of parameters, that it holds; a checkpoint has the average in the
-    layout of one device. Under local-update strategies (easgd, asgd, local_sgd) the average is of the weights that they
+    averaged. Under local-update strategies (easgd, asgd, local_sgd) the average is of the weights that they
     evaluate, as last synchronized: the center, the mean of the workers, or the servers' parameters, which rank 0 then
     fetches (all parameters once every `update_every` rounds, in addition to the strategy's own traffic).
 
@@ -38,6 +33,7 @@ class EMA:
     """
 
     def __init__(self, decay: float = 0.999, warmup: bool = True, update_every: int = 1):
+        super().__init__()
         for problem in _out_of_range("callbacks.ema", {"decay": decay, "update_every": update_every}):
             raise ValueError(f"{problem.key}={problem.value} {problem.text}")
         self.decay = decay
@@ -45,10 +41,6 @@ class EMA:
         self.update_every = update_every
         self.updates = 0
         """t."""
-        self.average: list[Tensor] = []
-        """This worker's slices, in the order of the task's parameters."""
-        self._state: RunState | None = None
-        self._loaded: dict[str, Any] | None = None
         self._seen = 0
         """The last step counted for updates."""
         self._due = False
@@ -69,11 +61,11 @@ class EMA:
             counted = "updates" in self._loaded
             self.updates = self._loaded.get("updates", state.step)
             self.warmup = self._loaded.get("warmup", self.warmup and counted)
-            self.average = self._own_parts(state, self._loaded)
+            self.average = self.own_parts(state, self._loaded)
             self._loaded = None
         elif not self.average:
             with state.contract.eval_weights(state.task):
-                self.average = [_precise(w.detach().clone()) for w in state.task.parameters()]
+                self.average = [precise(w.detach().clone()) for w in state.task.parameters()]
 
     def on_step_end(self, state: RunState) -> None:
         if state.contract.updates_pending():  # the weights are still those of the previous step
@@ -95,8 +87,8 @@ class EMA:
         if weights is None:
             return
         self._due = False
-        own = [_local(average) for average in self.average]
-        new = [_local(w.detach()).to(a.dtype) for w, a in zip(weights, own, strict=True)]
+        own = [local(average) for average in self.average]
+        new = [local(w.detach()).to(a.dtype) for w, a in zip(weights, own, strict=True)]
         torch._foreach_lerp_(own, new, 1.0 - self._next_decay())
         self.updates += 1
 
@@ -111,51 +103,16 @@ class EMA:
             yield
             return
         self._update(state)
-        averages = [_local(average) for average in self.average]
-        state.contract.share_average(averages)
-        # by object: FSDP2 replaces parameters by gathered ones during evaluation
-        weights = [_local(w.data) for w in state.task.parameters()]
-        kept = [w.clone() for w in weights]
-        _copy(averages, weights)
-        try:
+        state.contract.share_average([local(average) for average in self.average])
+        with self.in_place(state):
             yield
-        finally:
-            _copy(kept, weights)
 
     def state_dict(self) -> dict[str, Any]:
         """The average by the parameters' names, in one device's layout except for `pieces`. Collective."""
         if self._state is None:  # training has not begun
             return {}
         self._update(self._state)
-        whole = self._state.contract.full_tensors(self._state.task, self._named(self._state))
-        return {"average": whole, "updates": self.updates, "warmup": self.warmup}
-
-    def pieces(self) -> dict[str, TensorSlice]:
-        """This worker's slices of divided parameters, for its own file."""
-        if self._state is None:
-            return {}
-        return self._state.contract.tensor_slices(self._state.task, self._named(self._state))
-
-    def load_state_dict(self, state: dict[str, Any], shards: Shards | None = None, prefix: str = "") -> None:
-        """Keep the state until the task's parameters are known.
-
-        Args:
-            shards: per-worker files of the checkpoint.
-            prefix: of the names of `pieces` in them.
-        """
-        if state:
-            self._loaded = {**state, "shards": shards, "prefix": prefix}
-
-    def _own_parts(self, state: RunState, loaded: dict[str, Any]) -> list[Tensor]:
-        parameters = dict(state.task.named_parameters())
-        saved = loaded["average"]
-        if not isinstance(saved, dict):  # a list in the order of the parameters
-            saved = dict(zip(parameters, saved, strict=True))
-        own = state.contract.local_tensors(state.task, saved, loaded["shards"], loaded["prefix"])
-        return [_precise(own[name].to(w.device)).clone() for name, w in parameters.items()]
-
-    def _named(self, state: RunState) -> dict[str, Tensor]:
-        return {name: a for (name, _), a in zip(state.task.named_parameters(), self.average, strict=True)}
+        return {"average": self.whole_average(self._state), "updates": self.updates, "warmup": self.warmup}
 
 
 def _out_of_range(key: str, arguments: dict[str, Any]) -> Iterator[Problem]:
@@ -164,18 +121,3 @@ def _out_of_range(key: str, arguments: dict[str, Any]) -> Iterator[Problem]:
         yield Problem(f"{key}.decay", "must be at least 0 and less than 1", decay, f"{key}.decay=0.999")
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         yield Problem(f"{key}.update_every", "must be a whole number of at least 1", every, f"{key}.update_every=1")
-
-
-@torch.no_grad()
-def _copy(values: list[Tensor], into: list[Tensor]) -> None:
-    for value, target in zip(values, into, strict=True):
-        target.copy_(value)
-
-
-def _local(tensor: Tensor) -> Tensor:
-    """This worker's shard of an FSDP2 tensor, sharing its memory."""
-    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
-
-
-def _precise(tensor: Tensor) -> Tensor:
-    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor

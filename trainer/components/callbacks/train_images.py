@@ -75,9 +75,13 @@ def _pixels(state: RunState, images: Tensor) -> Tensor:
     return values.sub(low).mul(255.0 / max(float(high - low), 1e-30)).to(torch.uint8)
 
 
-def grid(images: Tensor) -> Image.Image:
-    """Images (count, 1 or 3, height, width), uint8, tiled to a square, small ones enlarged."""
-    columns = ceil(len(images) ** 0.5)
+def grid(images: Tensor, columns: int | None = None) -> Image.Image:
+    """Images (count, 1 or 3, height, width), uint8, row by row, small ones enlarged.
+
+    Args:
+        columns: images in a row; None: as many as there are rows.
+    """
+    columns = ceil(len(images) ** 0.5) if columns is None else columns
     height, width = images.shape[2:]
     scale = max(1, _SIDE // max(height, width))
     size = (width * scale, height * scale)

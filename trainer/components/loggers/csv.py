@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from lightning.fabric.loggers import Logger
 
@@ -22,6 +22,8 @@ class MetricsCSV(Logger):
 
     Why not Lightning's CSVLogger: it deletes earlier rows when it is opened on the same folder again.
     """
+
+    essential: ClassVar[bool] = True
 
     def __init__(self, root_dir: str):
         super().__init__()

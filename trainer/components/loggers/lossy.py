@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ...base.log import log
 from ...base.paths import shown
-from ...base.storage import ENOUGH_BYTES, NO_SPACE, free_bytes
+from ...base.storage import ENOUGH_BYTES, NO_SPACE, free_bytes, reason_of_loss
 
 
 class LossyLog:
@@ -36,6 +36,6 @@ class LossyLog:
                 raise
             self._full = True
             if not self._warned:
-                text = "%s: the disk is full (%.3g MB free): entries are lost until there is space"
-                log.warning(text, shown(self._path), free_bytes(self._path.parent) / 1e6)
+                text = "%s: %s: entries are lost until there is space"
+                log.warning(text, shown(self._path), reason_of_loss(error, self._path.parent))
             self._warned = True

@@ -1,18 +1,19 @@
 """TensorBoard events in the run folder."""
 
 import os
-import struct
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from lightning.fabric.loggers import TensorBoardLogger
 from PIL.Image import Image
+from torch import Tensor
 from typing_extensions import override
 
-from ...base.atomic_file import atomic_file
+from ...core.logger_files import cut_events
+from .chart_layout import LAYOUT, NO_CHART
 from .lossy import LossyLog
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 class TensorBoard(TensorBoardLogger):
     """Lightning's logger with one TensorBoard run for each run folder, also after resumptions."""
+
+    essential: ClassVar[bool] = True
 
     def __init__(self, root_dir: str):
         super().__init__(root_dir=root_dir, name="", version="")
@@ -61,7 +64,8 @@ class TensorBoard(TensorBoardLogger):
             config = (Path(self.root_dir) / "config.yaml").read_text()
             indented = "".join(f"    {line}\n" for line in config.splitlines())
             self.experiment.add_text("config", indented, 0)
-        super().log_metrics(metrics, step)
+            self.experiment.add_custom_scalars(LAYOUT)
+        super().log_metrics({name: value for name, value in metrics.items() if name != NO_CHART}, step)
         self.experiment.flush()
 
     def log_histogram(self, name: str, counts: Mapping[int, int], step: int) -> None:
@@ -74,6 +78,12 @@ class TensorBoard(TensorBoardLogger):
             "bucket_counts": [counts[v] for v in values],
         }  # fmt: skip
         self._write(lambda: self.experiment.add_histogram_raw(name, **statistics, global_step=step))
+
+    def log_values(self, name: str, values: Tensor, step: int) -> None:
+        """Log a histogram of the finite ones of some values."""
+        finite = values[values.isfinite()]
+        if len(finite):
+            self._write(lambda: self.experiment.add_histogram(name, finite, step))
 
     def log_image(self, name: str, image: Image, step: int) -> None:
         """Log an image."""
@@ -118,27 +128,3 @@ class _MutedWriter:
 def _mute_writer_thread() -> None:
     if not isinstance(threading.excepthook, _MutedWriter):
         threading.excepthook = _MutedWriter(threading.excepthook)
-
-
-def cut_events(path: Path, step: int) -> None:
-    """Rewrite an event file without the events after `step`, and without a truncated last one."""
-    from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
-
-    content = path.read_bytes()
-    with atomic_file(path, "wb") as file:
-        for frame, payload in _frames(content):
-            event = Event.FromString(payload)
-            if event.step <= step or event.HasField("file_version"):
-                file.write(frame)
-
-
-def _frames(content: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Complete records of a TFRecord file (length, its checksum, payload, its checksum), each with its payload."""
-    position = 0
-    while position + 12 <= len(content):
-        (length,) = struct.unpack_from("<Q", content, position)
-        end = position + 12 + length + 4
-        if end > len(content):
-            return
-        yield content[position:end], content[position + 12 : position + 12 + length]
-        position = end

@@ -1,28 +1,48 @@
 """task=classification: a LightningModule, usable under Lightning's Trainer too."""
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
+from .losses import ClassificationLoss
+from .metrics import EvaluationMetrics, Wanted, logged_by
+
 
 class Classification(LightningModule):
-    """Cross entropy, top-1 and top-5 accuracy of a network that maps images to class scores.
+    """A loss (cross entropy if not said), top-1 and top-5 accuracy of a network that maps images to class scores.
+
+    Labels are classes (batch,), or weights of the classes (batch, classes), as mixup makes them: accuracies then count
+    the class of the largest weight.
 
     Args:
         model: images (batch, channels, height, width) to scores (batch, classes).
         classes: number of classes; top-5 is measured from six on.
-        label_smoothing: weight of the uniform distribution in the target (Szegedy et al. 2016, section 7).
+        label_smoothing: weight of the uniform distribution in the target (Szegedy et al. 2016, section 7), in training.
+        loss: cross_entropy, bce or focal (`ClassificationLoss`).
+        class_weights: factor on each class's loss; None: all 1.
+        focal_gamma: exponent of focal.
+        metrics: further metrics of validation and test (`EvaluationMetrics`).
+
+    Raises:
+        ValueError: another loss, another number of weights than classes, or an unknown metric.
     """
+
+    multi_label: ClassVar[bool] = False
+    """Whether an image has any number of classes."""
 
     LOGGED: ClassVar[Mapping[str, int]] = {
         "train/loss": 1, "train/acc": 1, "val/loss": 1, "val/acc": 1, "val/acc5": 6,
         "test/loss": 1, "test/acc": 1, "test/acc5": 6,
     }  # fmt: skip
     """Logged metrics, with the least number of classes for each. Not inherited: a derived class may log others."""
+
+    @staticmethod
+    def more_logged(arguments: Mapping[str, Any]) -> list[str]:
+        """Metrics that are logged because of the task's arguments."""
+        return logged_by(arguments.get("metrics"))
 
     @staticmethod
     def try_network(model: nn.Module, images: Tensor, classes: int | None) -> str | None:
@@ -39,11 +59,21 @@ class Classification(LightningModule):
             return None
         return f"its forward makes {list(scores.shape)} of a batch of {len(images)} images, not scores {wanted}"
 
-    def __init__(self, model: nn.Module, classes: int, label_smoothing: float = 0.0):
+    def __init__(
+        self,
+        model: nn.Module,
+        classes: int,
+        label_smoothing: float = 0.0,
+        loss: Literal["cross_entropy", "bce", "focal"] = "cross_entropy",
+        class_weights: Sequence[float] | None = None,
+        focal_gamma: float = 2.0,
+        metrics: Wanted = (),
+    ):
         super().__init__()
         self.model = model
         self.classes = classes
-        self.label_smoothing = label_smoothing
+        self.loss = ClassificationLoss(classes, loss, label_smoothing, class_weights, focal_gamma)
+        self.metrics = EvaluationMetrics(metrics, classes)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.model(images)
@@ -51,10 +81,16 @@ class Classification(LightningModule):
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         images, labels = batch
         scores = self.model(images)
-        loss = F.cross_entropy(scores, labels, label_smoothing=self.label_smoothing)
+        loss = self.loss(scores, labels)
         self.log("train/loss", loss, prog_bar=True)
         self.log("train/acc", correct(scores, labels), on_step=False, on_epoch=True)
         return loss
+
+    def on_validation_epoch_start(self) -> None:
+        self.metrics.begin("val")
+
+    def on_test_epoch_start(self) -> None:
+        self.metrics.begin("test")
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         return self._evaluate("val", batch)
@@ -66,18 +102,24 @@ class Classification(LightningModule):
         """Log loss and accuracy. Returns the scores (batch, classes), for callbacks."""
         images, labels = batch
         scores = self.model(images)
-        self.log(f"{split}/loss", F.cross_entropy(scores, labels), batch_size=len(labels))
+        self.log(f"{split}/loss", self.loss(scores, labels, label_smoothing=0.0), batch_size=len(labels))
         self.log(f"{split}/acc", correct(scores, labels), prog_bar=True, batch_size=len(labels))
         if self.classes > 5:
             self.log(f"{split}/acc5", correct_among(scores, labels, 5), batch_size=len(labels))
+        for name, metric in self.metrics.update(split, scores, labels):
+            self.log(name, metric)
         return scores
 
 
 def correct(scores: Tensor, labels: Tensor) -> Tensor:
     """Fraction of the batch whose highest score is the label's; a scalar."""
-    return (scores.detach().argmax(1) == labels).double().mean()
+    return (scores.detach().argmax(1) == _classes(labels)).double().mean()
 
 
 def correct_among(scores: Tensor, labels: Tensor, best: int) -> Tensor:
     """Fraction of the batch whose label is among the `best` highest scores; a scalar."""
-    return (torch.topk(scores, best, dim=1).indices == labels[:, None]).any(1).double().mean()
+    return (torch.topk(scores, best, dim=1).indices == _classes(labels)[:, None]).any(1).double().mean()
+
+
+def _classes(labels: Tensor) -> Tensor:
+    return labels if labels.ndim == 1 else labels.argmax(1)

@@ -13,7 +13,7 @@ _COUNTERPARTS = {
         "callbacks.checkpoint.save_top_k=3",
     ),
     "EarlyStopping": ("callbacks.early_stopping stops early", "callbacks=[default,early_stopping]"),
-    "StochasticWeightAveraging": _AVERAGING,
+    "StochasticWeightAveraging": ("callbacks.swa averages the weights", "callbacks=[default,swa]"),
     "WeightAveraging": _AVERAGING,
     "ProgressBar": ("callbacks.progress shows the progress", "trainer.enable_progress_bar=true"),
     "ModelSummary": ("the first line of a run shows the number of trained parameters", ""),

@@ -27,9 +27,10 @@ def _is_dataset(cls: type) -> bool:
     return is_data_module_class(cls) or (hasattr(cls, "__len__") and hasattr(cls, "__getitem__"))
 
 
-def _is_callable(cls: type) -> bool:
+def _is_augmentation(cls: type) -> bool:
     # hasattr would find the __call__ of every class's own class
-    return any("__call__" in vars(base) for base in cls.__mro__)
+    methods = ("__call__", "views", "augment_batch")
+    return any(name in vars(base) for base in cls.__mro__ for name in methods)
 
 
 def _is_callback(cls: type) -> bool:
@@ -56,7 +57,9 @@ TYPES = {
     "dataset": GroupType(
         "a dataset has __len__, __getitem__, classes, image_shape and splits, or is a LightningDataModule",
         _is_dataset, ("classes", "image_shape", "splits")),
-    "augment": GroupType("an augmentation has __call__(image, key)", _is_callable),
+    "augment": GroupType(
+        "an augmentation has __call__(image, key), or views(size, key) or augment_batch(images, labels, draws) or both",
+        _is_augmentation),
     "model": GroupType("a network is a torch.nn.Module", _torch_class("Module", "torch.nn")),
     "task": GroupType("a task is a LightningModule", _lightning_class("LightningModule")),
     "strategy": GroupType("a strategy is a Strategy of lightning.fabric", _lightning_class("Strategy")),

@@ -17,14 +17,16 @@ from ..locate import locate
 
 LAUNCHER = "leyden.trainer.sweep.hopping_launcher.HoppingLauncher"
 """hydra/launcher=pipeline, which Leyden starts itself."""
+SWEEPER = "leyden.trainer.sweep.study.sweeper.OptunaSweeper"
+"""hydra/sweeper=optuna, which Leyden starts itself."""
 _BUILT_IN = (
-    LAUNCHER, "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
+    LAUNCHER, SWEEPER, "hydra._internal.core_plugins.basic_launcher.BasicLauncher",
     "hydra._internal.core_plugins.basic_sweeper.BasicSweeper",
 )  # fmt: skip
 """Names that need no look at the object: every config has them, and a config error must not wait for imports."""
 _NODES = ("callbacks", "launcher", "sweeper", "job_logging", "hydra_logging")
 _KEYS = ("_target_", "custom_search_space")
-"""Keys whose values are import paths; the second is the Optuna sweeper's."""
+"""Keys whose values are import paths; the second is that of Hydra's own Optuna sweeper."""
 _LOGGING_KEYS = ("()", "class", "queue", "listener", "handler_class", "formatter_class")
 _LOGGING = (
     "logging.FileHandler", "logging.Filter", "logging.Formatter", "logging.NullHandler", "logging.StreamHandler",

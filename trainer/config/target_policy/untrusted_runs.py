@@ -18,6 +18,7 @@ from typing import Any
 from ...base.errors import Problem, raise_all
 from ...base.paths import shown
 from ...runs.folder import CHANGES, FROZEN
+from ...runs.study import PRUNING
 from ..locate import locate
 
 TRUST = "LEYDEN_TRUST"
@@ -37,8 +38,18 @@ _BASES = (
 )
 _SUPPLIED = ("root_dir", "save_dir")
 """Arguments of loggers: folders that are written."""
+_ADDRESSES = ("tracking_uri", "entity", "space_id")
+"""Arguments of loggers: where a service is, or whose account of it is written to."""
 _LOADING = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")
 """Arguments of timm.create_model: files and addresses that are loaded."""
+
+_Refused = tuple[str, str, Any]
+"""Key, text and value."""
+_OF_SCRIPTS = {
+    **dict.fromkeys(("setup", "sbatch", "srun", "wrapper"), "holds lines of a script"),
+    **dict.fromkeys(("container_image", "container_mounts"), "chooses what the workers run in"),
+}
+"""Keys of topology.slurm that start other programs, and what is said of each."""
 
 
 @contextmanager
@@ -84,6 +95,11 @@ def restricted(values: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
     return {**values, "python_path": []}
 
 
+def foreign_targets(key: str, node: Mapping[str, Any]) -> Iterator[_Refused]:
+    """Of a node in a stranger's file: key, text and value of each name that may not be built."""
+    return (each for name, found in _targets(key, node) for each in _refused_node(name, found))
+
+
 def _uid(file: Path) -> int | None:
     """The owner of a file or folder; None where there is none."""
     try:
@@ -97,9 +113,6 @@ def _user(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return "an unknown user"
-
-
-_Refused = tuple[str, str, Any]
 
 
 def _refused(values: Mapping[str, Any]) -> Iterator[_Refused]:
@@ -128,6 +141,8 @@ def _refused_node(key: str, node: Mapping[str, Any]) -> Iterator[_Refused]:
     for name in node:
         if (name in _SUPPLIED and key.startswith("logger.")) or name in _LOADING:
             yield f"{key}.{name}", "chooses what is read or written outside of the run's folder", node[name]
+        if name in _ADDRESSES and key.startswith("logger.") and node[name] is not None:
+            yield f"{key}.{name}", "chooses where results are sent", node[name]
     if str(target).endswith(".TimmModel") and ":" in str(node.get("name")):
         yield f"{key}.name", "is loaded from elsewhere than timm's own collection", node["name"]
 
@@ -137,9 +152,9 @@ def _refused_slurm(values: Mapping[str, Any]) -> Iterator[_Refused]:
     if not isinstance(topology, Mapping) or topology.get("launcher") != "slurm":
         return
     slurm = topology.get("slurm")
-    for name in ("setup", "sbatch"):
+    for name, text in _OF_SCRIPTS.items():
         if isinstance(slurm, Mapping) and slurm.get(name):
-            yield f"topology.slurm.{name}", "holds lines of a script", slurm[name]
+            yield f"topology.slurm.{name}", text, slurm[name]
 
 
 def _may_name(target: str) -> bool:
@@ -165,8 +180,9 @@ def _has_base(cls: type) -> bool:
 
 @cache
 def _shipped() -> frozenset[str]:
-    """Every `_target_` in Leyden's YAML."""
+    """Every `_target_` in Leyden's YAML, and those that Leyden adds to a config."""
     folder = Path(str(resources.files("leyden.conf")))
     texts = (file.read_text(encoding="utf-8") for file in folder.rglob("*.yaml"))
     named = {name for text in texts for name in re.findall(r"^\s*_target_:\s*([\w.]+)", text, re.MULTILINE)}
-    return frozenset({*named, "leyden.trainer.data.task_loaders.TaskLoaders"})
+    added = ("leyden.trainer.data.task_loaders.TaskLoaders", PRUNING)
+    return frozenset({*named, *added})

@@ -58,6 +58,29 @@ def _fault_of_files(content: Mapping[Any, Any]) -> str:
     return ""
 
 
+def fault_of_server(content: Any) -> str:
+    """Why a content is no parameter server's; "" if it is one."""
+    if not isinstance(content, dict):
+        return "it holds no server's state"
+    values, version, columns = (content.get(key) for key in ("values", "version", "optimizer"))
+    if not is_dense(values) or values.dim() != 1 or not values.is_floating_point():
+        return "its `values` are no vector"
+    if not _finite(values):
+        return "its `values` are NaN or infinite"
+    if type(version) is not int or not 0 <= version < _LARGEST:
+        return f"its `version` is {str(version)[:40]}"
+    if not isinstance(columns, list) or not all(_is_column(column) for column in columns):
+        return "its `optimizer` is none of a server"
+    return ""
+
+
+def _is_column(column: Any) -> bool:
+    """Whether this is a name and a value of each element, or one of all."""
+    if not isinstance(column, list) or len(column) != 2 or not isinstance(column[0], str):
+        return False
+    return is_dense(column[1]) or type(column[1]) in (int, float, bool, type(None))
+
+
 def is_dense(value: Any) -> TypeGuard[torch.Tensor]:
     """Whether this is a tensor with all of its values in main memory."""
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:

@@ -14,12 +14,12 @@ from ...base.log import log
 from ...base.storage import no_space_for
 from ...runs.checkpoints import LAST, folder, note_damaged, path_in, saved, server_path
 from . import container
-from .checkpoint_content import fault_of_training, fault_of_types, not_finite
-from .container import DamagedCheckpoint
-from .sharded_checkpoint import Shards
+from .checkpoint_content import fault_of_server, fault_of_training, fault_of_types, not_finite
+from .container import DamagedCheckpoint, UnreadableCheckpoint
+from .sharded_checkpoint import CheckpointShards
 
 FORMAT = 1
-Fits = Callable[[Path, dict[str, Any], Shards | None], None]
+Fits = Callable[[Path, dict[str, Any], CheckpointShards | None], None]
 
 
 class NotFinite(FloatingPointError):
@@ -30,7 +30,7 @@ class NotFiniteCheckpoint(Explained, DamagedCheckpoint):
     """A checkpoint whose weights are NaN or infinite."""
 
 
-def shards_of(path: Path, content: dict[str, Any]) -> Shards | None:
+def shards_of(path: Path, content: dict[str, Any]) -> CheckpointShards | None:
     """The per-worker files of a checkpoint; None if it has none.
 
     Raises:
@@ -38,7 +38,7 @@ def shards_of(path: Path, content: dict[str, Any]) -> Shards | None:
     """
     if not content.get("shards"):
         return None
-    return Shards(path_in(path.parent, content["position"]["step"]), content["shards"])
+    return CheckpointShards(path_in(path.parent, content["position"]["step"]), content["shards"])
 
 
 def refuse_not_finite(weights: dict[str, Any]) -> None:
@@ -76,9 +76,10 @@ def _save(content: dict[str, Any], file: IO[bytes]) -> None:
         file.flush()
     except RuntimeError as error:
         # torch's zip writer says RuntimeError when it is closed after a write that failed
-        cause = error.__context__
-        if isinstance(cause, OSError):
-            raise cause from None
+        for cause in (error.__context__, error):
+            if isinstance(cause, OSError | MemoryError) or "DefaultCPUAllocator" in str(cause):
+                assert cause is not None
+                raise cause from None
         raise OSError(errno.EIO, f"could not write the checkpoint: {error}") from error
 
 
@@ -166,18 +167,28 @@ def read_to_resume(path: Path, fits: Fits | None = None) -> dict[str, Any]:
     if divided is not None:
         divided.verify()
     for server in range(content.get("servers", 0)):
-        container.verify(server_path(path_in(path.parent, content["position"]["step"]), server))
+        _verify_server(server_path(path_in(path.parent, content["position"]["step"]), server))
     if fits is not None:
         fits(path, content, divided)
     return content
 
 
-def newest(run_dir: Path, fits: Fits | None = None, to_evaluate: bool = False) -> tuple[Path, dict[str, Any]] | None:
+def _verify_server(path: Path) -> None:
+    container.verify(path)
+    fault = fault_of_server(container.map_tensors(path))
+    if fault:
+        raise DamagedCheckpoint(f"{path} is damaged: {fault}")
+
+
+def newest(
+    run_dir: Path, fits: Fits | None = None, to_evaluate: bool = False, leads: bool = True
+) -> tuple[Path, dict[str, Any]] | None:
     """The newest intact checkpoint; damaged ones are logged, noted in the run folder, and skipped.
 
     Args:
         fits: raises DamagedCheckpoint for one of another network.
-        to_evaluate: nothing is written, and weights that are not finite are an error: others are not what is asked for.
+        to_evaluate: weights that are not finite are an error: others are not what is asked for. Nothing is noted.
+        leads: whether this process leads the run; into the folder of another one nothing is noted.
 
     Raises:
         DamagedCheckpoint: there are checkpoints, but none is intact.
@@ -187,7 +198,7 @@ def newest(run_dir: Path, fits: Fits | None = None, to_evaluate: bool = False) -
     if last.exists() and not any(os.path.samefile(last, path) for path in candidates):
         candidates.insert(0, last)
     reasons: list[str] = []
-    found = first_readable(candidates, fits, to_evaluate, reasons)
+    found = first_readable(candidates, fits, to_evaluate, reasons, leads)
     if candidates and found is None:
         none = f"none of the {len(candidates)} checkpoints in {folder(run_dir)} can be used"
         raise DamagedCheckpoint(f"{none}; the newest: {reasons[0]}")
@@ -195,7 +206,11 @@ def newest(run_dir: Path, fits: Fits | None = None, to_evaluate: bool = False) -
 
 
 def first_readable(
-    candidates: Sequence[Path], fits: Fits | None = None, to_evaluate: bool = False, reasons: list[str] | None = None
+    candidates: Sequence[Path],
+    fits: Fits | None = None,
+    to_evaluate: bool = False,
+    reasons: list[str] | None = None,
+    leads: bool = True,
 ) -> tuple[Path, dict[str, Any]] | None:
     """The first intact one of some checkpoints; damaged ones as in `newest`.
 
@@ -211,6 +226,6 @@ def first_readable(
             if reasons is not None:
                 reasons.append(str(error))
             log.warning("%s; trying the one before", error)
-            if not to_evaluate:
+            if leads and not to_evaluate and not isinstance(error, UnreadableCheckpoint):
                 note_damaged(path, str(error))
     return None

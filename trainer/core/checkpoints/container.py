@@ -1,5 +1,6 @@
 """The files of a checkpoint as containers: verified before anything is loaded from them, and named where damaged."""
 
+import errno
 import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -9,12 +10,19 @@ from typing import Any
 import torch
 
 from ...base.errors import listed
+from ...base.open_files import is_lack
 from .checkpoint_size import refuse_larger_than_file, refuse_many_entries, refuse_oversized_tensors
 from .pickle_code import code_in
+
+_DAMAGE = (zipfile.BadZipFile, RuntimeError, EOFError, OSError, ValueError, KeyError)
 
 
 class DamagedCheckpoint(ValueError):
     """A truncated, altered or foreign checkpoint file."""
+
+
+class UnreadableCheckpoint(DamagedCheckpoint):
+    """A checkpoint file that the file system does not give now: it may be whole."""
 
 
 def verify(path: Path) -> None:
@@ -65,13 +73,21 @@ def _verify(path: Path) -> None:
 def _damage_named(path: Path) -> Generator[None, None, None]:
     try:
         yield
-    except MemoryError:
-        raise
-    except (zipfile.BadZipFile, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise DamagedCheckpoint(_with_code(path) or f"{path} is damaged: {_first_line(error)}") from error
-    except Exception as error:  # pickle.UnpicklingError and the like: a foreign file
-        text = _with_code(path) or f"{path} is not a Leyden checkpoint: {_first_line(error)}"
-        raise DamagedCheckpoint(text) from None  # torch's own text advises to load it unsafely
+    except Exception as error:
+        if _is_lack(error):
+            raise
+        if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):
+            raise UnreadableCheckpoint(f"{path} cannot be read: {error.strerror}") from error
+        is_damage = isinstance(error, _DAMAGE)
+        found = f"{path} is {'damaged' if is_damage else 'not a Leyden checkpoint'}: {_first_line(error)}"
+        # of a foreign file's error (pickle.UnpicklingError) torch's text advises to load it unsafely
+        raise DamagedCheckpoint(_with_code(path) or found) from (error if is_damage else None)
+
+
+def _is_lack(error: Exception) -> bool:
+    """Whether the host lacks memory or descriptors: the file may be whole, and must not be noted as damaged."""
+    lack = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM or is_lack(error)
+    return lack or "DefaultCPUAllocator" in str(error)
 
 
 def _with_code(path: Path) -> str:

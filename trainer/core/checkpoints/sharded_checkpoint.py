@@ -7,7 +7,7 @@ implies that they exist. Slices are found by the index alone: nothing is unpickl
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -45,8 +45,7 @@ class Shard:
     @property
     def finite(self) -> bool:
         """Whether every slice is free of NaN and infinity."""
-        floating = [piece.tensor for piece in self.pieces.values() if piece.tensor.is_floating_point()]
-        return all(bool(torch.isfinite(tensor).all()) for tensor in floating)
+        return are_finite(piece.tensor for piece in self.pieces.values())
 
     def listed(self) -> dict[str, Any]:
         """The index entry of this shard."""
@@ -66,6 +65,10 @@ class Shard:
         return {"pieces": {name: piece.tensor.detach().clone() for name, piece in self.pieces.items()}, "own": self.own}
 
 
+def are_finite(tensors: Iterable[Tensor]) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors if tensor.is_floating_point())
+
+
 def write_index(main: Path, listed: Sequence[dict[str, Any]]) -> None:
     """Write the index of all shards, by rank."""
     tensors: dict[str, Any] = {}
@@ -78,7 +81,7 @@ def write_index(main: Path, listed: Sequence[dict[str, Any]]) -> None:
         json.dump({"workers": len(listed), "tensors": tensors}, file, indent=1)
 
 
-class Shards:
+class CheckpointShards:
     """The workers' files of one checkpoint."""
 
     def __init__(self, main: Path, workers: int):
@@ -174,7 +177,7 @@ class Shards:
         return {**state, "model": model, "optimizer": optimizer}
 
 
-def together(saved: dict[str, Any], shards: Shards | None, prefix: str) -> dict[str, Any]:
+def together(saved: dict[str, Any], shards: CheckpointShards | None, prefix: str) -> dict[str, Any]:
     """Saved values by name, with the divided tensors below `prefix` in full."""
     found = [] if shards is None else [name for name in shards.tensors if name.startswith(prefix)]
     return {**saved, **{name.removeprefix(prefix): shards.whole(name) for name in found if shards is not None}}

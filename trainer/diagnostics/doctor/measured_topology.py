@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
-from ...hardware.discovery.to_yaml import line
+from ...hardware.discovery.to_yaml import line, spelled
 from ...hardware.schema import Topology
 from .findings import medians_of_devices
-from .results import LinkKind, Result
+from .results import CollectiveFigures, LinkKind, Result
 
 Figures = dict[str, float]
 
@@ -29,6 +29,21 @@ def measured_figures(result: Result) -> Figures:
     return {key: float(f"{value:.4g}") for key, value in found.items()}
 
 
+def measured_collectives(result: Result, nodes: int) -> list[dict[str, Any]]:
+    """Times by size: over all workers, and the medians over the nodes of those inside each."""
+    kinds: dict[tuple[str, str, int], list[CollectiveFigures]] = {}
+    for each in result.collectives:
+        scope = "all" if nodes > 1 and each.workers == len(result.workers) else "node"
+        kinds.setdefault((each.name, scope, each.workers), []).append(each)
+    found: list[dict[str, Any]] = []
+    for (name, scope, workers), figures in kinds.items():
+        sizes = sorted(set.intersection(*(set(each.seconds) for each in figures)))
+        ms = [1e3 * statistics.median(each.seconds[size] for each in figures) for size in sizes]
+        rounded = [float(f"{value:.4g}") for value in ms]
+        found.append({"name": name, "scope": scope, "workers": workers, "bytes": sizes, "ms": rounded})
+    return found
+
+
 def as_yaml(topology: Topology, result: Result, day: date) -> str:
     """A file for a folder topology/: declared keys, and measured ones with their source in a comment."""
     figures = measured_figures(result)
@@ -40,6 +55,7 @@ def as_yaml(topology: Topology, result: Result, day: date) -> str:
         for parent in parents:
             node = node.setdefault(parent, {})
         node[last] = value
+    values["collectives"] = measured_collectives(result, topology.nodes)
     head = [
         f"# Figures as `leyden doctor` measured them on {day.isoformat()}; peak_tflops are those of a large product.",
         "# Saved as FOLDER/topology/NAME.yaml it is used by: leyden --config-dir FOLDER topology=NAME",
@@ -55,5 +71,9 @@ def _lines(values: dict[str, Any], figures: Figures, source: str, prefix: str = 
             if value:
                 yield f"{'  ' * depth}{name}:"
                 yield from _lines(value, figures, source, f"{key}.", depth + 1)
+        elif name == "collectives":
+            if value:
+                yield f"{name}:  # {source}"
+                yield from (f"  - {spelled(each)}" for each in value)
         else:
             yield line(name, value, source if key in figures else "", depth)

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from ...base.signals import StopRequest
 from ...config.schema import Config
-from ...core.plain_values import all_gather_values
+from ...core.communication.plain_values import all_gather_values
 from ...hardware.schema import Device
 from ...hardware.topology import device_kind
 from .results import LinkKind, WorkerFigures

@@ -4,8 +4,9 @@ import os
 from collections.abc import Iterator, Sequence
 
 from ...base.errors import Problem
+from ...base.log import log
 from ...config.schema import Config, workers_on_node
-from ...hardware.topology import device_kind
+from ...hardware.topology import SHARE, device_kind, shares_gpus
 
 
 def device_of(kind: str) -> str | None:
@@ -15,6 +16,8 @@ def device_of(kind: str) -> str | None:
     import torch
 
     local_rank = int(os.environ["LOCAL_RANK"])
+    if shares_gpus():
+        local_rank %= max(1, torch.cuda.device_count())
     if local_rank >= torch.cuda.device_count():
         return None
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
@@ -34,7 +37,7 @@ def device_problems(config: Config) -> Iterator[Problem]:
     import torch
 
     there, wanted = torch.cuda.device_count(), workers_on_node(config)
-    if there >= wanted:
+    if there >= wanted or (there and shares_gpus()):
         return
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if there == 0:
@@ -69,6 +72,9 @@ def shared_devices(devices: Sequence[str | None], nodes: Sequence[str]) -> list[
     if not shared:
         return []
     device, ranks = next(iter(shared.items()))
+    if shares_gpus():
+        log.warning("preflight: ranks %s share the GPU %s (%s=1, for tests)", ", ".join(map(str, ranks)), device, SHARE)
+        return []
     text = f"{nodes[ranks[0]]}: ranks {', '.join(map(str, ranks))} would share the GPU {device}"
     text += f" (and {len(shared) - 1} more are shared)" if len(shared) > 1 else ""
     remedy = "one agent a host, and a CUDA_VISIBLE_DEVICES that names each GPU once"

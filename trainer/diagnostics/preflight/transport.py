@@ -62,7 +62,7 @@ def check_transport(config: Config, run_dir: Path, device: "torch.device") -> No
     file = log_file(run_dir, gather.rank)
     if gather.first_of_node and os.environ.get("NCCL_DEBUG_FILE") == str(file):
         found = network(file.read_text(errors="replace")) if file.exists() else None
-        log.info("preflight: node %d reaches the others over %s", gather.node, _described(found))
+        log.info("preflight: node %d reaches the others over %s", gather.node, described(found))
         problems = [as_data(problem) for problem in [transport_problem(config.topology, found)] if problem]
     node = f"node {gather.node} ({socket.gethostname()})"
     gather.agree("transport", {"node": node, "problems": problems}, merged_problems)
@@ -80,7 +80,8 @@ def transport_problem(topology: Topology, found: Network | None) -> Problem | No
     return Problem("topology.fabric.kind", text, fabric.kind, remedy)
 
 
-def _described(found: Network | None) -> str:
+def described(found: Network | None) -> str:
+    """A network in words, for a log."""
     if found is None:
         return "a network that NCCL's log does not name"
     by = ", ".join(found.interfaces if found.tcp else found.adapters)

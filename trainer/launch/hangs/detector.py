@@ -2,8 +2,10 @@
 
 import socket
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,19 @@ from ..peers import Peers
 from ..process import Process
 from ..progress_report import ProgressReport
 from ..roles import Role
-from .diagnosis import HangDiagnosis, StallTimer, diagnose, is_stalled, poll_interval, save_stacks, warning
+from .diagnosis import (
+    HangDiagnosis,
+    StallTimer,
+    diagnose,
+    goes_on,
+    is_stalled,
+    poll_interval,
+    save_stacks,
+    stacks_folder,
+    warning,
+)
+from .flight_recorder import request_dump
+from .storage_watch import StorageWatch
 from .suspicion import Suspicion, cpu_seconds_of
 
 _STACK_TIMEOUT_S = 2.0
@@ -26,13 +40,18 @@ class HangDetector:
     """Warns of a run that probably hangs; after trainer.hang_timeout it ends the stragglers, on any node.
 
     Args:
+        verb: train | resume | eval.
         peers: the other nodes: while one of their workers makes progress, none of this node's hangs.
+        folder: of the worker group, where NCCL listens for a request of its flight recorder.
     """
 
-    def __init__(self, config: Config, run_dir: Path, peers: Peers):
+    def __init__(self, config: Config, run_dir: Path, verb: str, peers: Peers, folder: Path):
         self.config = config
         self.run_dir = run_dir
+        self.verb = verb
         self.peers = peers
+        self._folder = folder
+        self._storage = StorageWatch(config, run_dir, writes=verb != "eval")
         self._timeout = config.trainer.hang_timeout
         self._interval = poll_interval(self._timeout) if self._timeout is not None else 0.0
         self._last_poll = self._diagnosed_at = time.monotonic()
@@ -43,6 +62,8 @@ class HangDetector:
         """Start of the stall that was said."""
         self._reports: Sequence[ProgressReport] = []
         self._diagnosis: HangDiagnosis | None = None
+        self._stacks_folder: Path | None = None
+        self._saving_thread: threading.Thread | None = None
 
     def poll(self, processes: Sequence[Process]) -> None:
         """To be called often; it reads heartbeats once in a polling interval."""
@@ -57,18 +78,23 @@ class HangDetector:
             return
         reports = [self._report(process, elapsed) for process in processes if process.exit is None]
         local = [report for report in reports if report.role.kind == "worker"]
+        waiting = self._storage.update(reports)
+        if self._storage.said and self._warned_at is None:
+            self._warned_at = now - max(report.stalled_s for report in reports)
         suspicious = all(report.role in self._suspected or is_stalled(report, timeout) for report in local)
         run_stall = self.peers.report_stall(reports if suspicious else None)
         workers = [report for report in run_stall or () if report.role.kind == "worker"]
-        if not suspicious:
+        if not suspicious and not waiting:
             self._say_that_it_goes_on()
         if run_stall is None or not workers:
             return
         if all(is_stalled(report, timeout) for report in workers):
-            self._diagnosis, self._diagnosed_at = diagnose(run_stall, self.config, self.run_dir), now
+            self._stacks_folder = stacks_folder(self.run_dir, self.verb)
+            self._diagnosis, self._diagnosed_at = diagnose(run_stall, self.config, self._stacks_folder), now
             self._reports = reports
             for process in processes:
                 process.request_stacks()
+                request_dump(self._folder, process.role.number)
         elif any(report.role.number == 0 for report in local):
             self._warn(run_stall)
 
@@ -91,28 +117,47 @@ class HangDetector:
     def _say_that_it_goes_on(self) -> None:
         if self._warned_at is not None:
             seconds = time.monotonic() - self._warned_at
-            print(f"leyden: the run goes on, after {seconds:.0f} s without progress", file=sys.stderr, flush=True)
+            print(goes_on(seconds), file=sys.stderr, flush=True)
             self._warned_at = None
 
     def _end_stragglers(self, processes: Sequence[Process], diagnosis: HangDiagnosis) -> None:
-        self.save_stacks(processes)
+        if self._storage.is_silent():
+            # now: the processes that wait for it end when it answers, and so does this one
+            text = f"{diagnosis.text}; {self._storage.silence}: the run ends when it does"
+            print(f"leyden: {text}", file=sys.stderr, flush=True)
+        # in a thread: the file system of the folder may be what the stragglers wait for
+        self._saving_thread = threading.Thread(target=self._saving(processes), name="leyden-stacks", daemon=True)
+        self._saving_thread.start()
         for process in processes:
             if process.role in diagnosis.stragglers:
                 process.kill_as_failed(diagnosis.text)
 
     def save_stacks(self, processes: Sequence[Process]) -> None:
-        """Write the stacks of a diagnosed hang into the run's folder, once, and start over."""
-        if self._diagnosis is None:
-            return
+        """Write the stacks of a diagnosed hang, once, and start over. All processes have ended."""
+        if self._diagnosis is not None:
+            self._saving(processes)()
+        if self._saving_thread is not None:
+            self._saving_thread.join()
+            self._saving_thread = None
+
+    def _saving(self, processes: Sequence[Process]) -> Callable[[], None]:
+        """What writes the stacks of the diagnosed hang; this detector starts over."""
+        folder, reports = self._stacks_folder, self._reports
+        assert folder is not None
         stacks = {process.role: process.stacks() for process in processes}
         at = datetime.now().astimezone().isoformat(timespec="seconds")
-        for report in self._reports:
-            save_stacks(self.run_dir, report, stacks.get(report.role, ""), at)
+
+        def save() -> None:
+            with suppress(OSError):  # the run folder's disk may be what has failed
+                for report in reports:
+                    save_stacks(folder, report, stacks.get(report.role, ""), at)
+
         self._diagnosis, self._reports = None, []
         self._warned_at = None
         self._timers.clear()
         self._suspicions.clear()
         self._suspected.clear()
+        return save
 
 
 def _status_of(pid: int) -> str:

@@ -1,5 +1,6 @@
 """Diagnosis of a run in which no worker makes progress: the stragglers, and where they are."""
 
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,8 @@ from .suspicion import BUSY_LIMIT_S
 
 _MIN_START_S = 300.0
 """Least time for a process's start, however short trainer.hang_timeout is: torch may be imported over a network."""
-_STACKS = "hang"
+STACKS = "hang"
+"""Folder in the run's folder."""
 _STATUS = {
     psutil.STATUS_STOPPED: "was stopped by a signal",
     psutil.STATUS_TRACING_STOP: "is held by a debugger",
@@ -64,11 +66,20 @@ def is_stalled(report: ProgressReport, timeout: float) -> bool:
     return report.stalled_s >= (max(timeout, _MIN_START_S) if report.phase == START else timeout)
 
 
-def diagnose(reports: Sequence[ProgressReport], config: Config, run_dir: Path) -> HangDiagnosis:
-    """The stragglers among all processes of a run in which no worker makes progress."""
+def stacks_folder(run_dir: Path, verb: str) -> Path:
+    """Where the stacks of a hang are to be kept: an evaluation writes nothing into the folder of its run."""
+    return Path(tempfile.mkdtemp(prefix=f"leyden-{STACKS}-")) if verb == "eval" else run_dir / STACKS
+
+
+def diagnose(reports: Sequence[ProgressReport], config: Config, folder: Path) -> HangDiagnosis:
+    """The stragglers among all processes of a run in which no worker makes progress.
+
+    Args:
+        folder: of the stacks.
+    """
     stragglers = _stragglers(reports, config)
     timeout = config.trainer.hang_timeout
-    stacks = f"the stacks of all processes are in {shown(run_dir / _STACKS)}"
+    stacks = f"the stacks of all processes are in {shown(folder)}"
     text = f"no progress for {timeout:g} s (trainer.hang_timeout): {_sentence(stragglers)}; {stacks}"
     return HangDiagnosis([report.role for report in stragglers], text)
 
@@ -81,6 +92,11 @@ def warning(reports: Sequence[ProgressReport], config: Config) -> str | None:
     seconds = max(report.stalled_s for report in stragglers)
     ends = f"the run ends after {config.trainer.hang_timeout:g} s (trainer.hang_timeout)"
     return f"no progress for {seconds:.0f} s, longer than ever before: {_sentence(stragglers)}; {ends}"
+
+
+def goes_on(seconds: float) -> str:
+    """What to say once a process makes progress again, of which a warning was said."""
+    return f"leyden: the run goes on, after {seconds:.0f} s without progress"
 
 
 def _stragglers(reports: Sequence[ProgressReport], config: Config) -> list[ProgressReport]:
@@ -110,14 +126,13 @@ def _sentence(stragglers: Sequence[ProgressReport]) -> str:
     return f"{first.role.title} on {first.host} {_STATUS.get(first.status, 'is behind')}, {first.where}"
 
 
-def save_stacks(run_dir: Path, report: ProgressReport, stacks: str, at: str) -> None:
-    """Append the stacks of a process to its file in the run's folder.
+def save_stacks(folder: Path, report: ProgressReport, stacks: str, at: str) -> None:
+    """Append the stacks of a process to its file in a folder.
 
     Args:
         stacks: of all its threads; "" where it did not answer.
         at: the time, for the heading.
     """
-    folder = run_dir / _STACKS
     folder.mkdir(exist_ok=True)
     name = report.role.title.replace(" ", "-")
     with open(folder / f"{name}.txt", "a") as file:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 
@@ -59,7 +60,8 @@ class Suspicion:
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """CPU seconds of a process and its descendants; those that have ended are left out."""
+    """CPU seconds of a process and its descendants, with those for which their main threads waited for a core: where
+    the machine is shared, who computes may hardly get one. Processes that have ended are left out."""
     try:
         process = psutil.Process(pid)
         family = [process, *process.children(recursive=True)]
@@ -73,4 +75,16 @@ def _own_cpu_seconds(process: psutil.Process) -> float:
         times = process.cpu_times()
     except (psutil.Error, OSError):
         return 0.0
-    return times.user + times.system
+    return times.user + times.system + _waited_for_a_core(process.pid)
+
+
+def _waited_for_a_core(pid: int) -> float:
+    """Seconds for which the main thread was ready and not running.
+
+    Not the other threads: one that only looks around now and then waits for a core each time.
+    """
+    try:
+        _, waited_ns, _ = Path(f"/proc/{pid}/schedstat").read_text().split()
+    except (OSError, ValueError):  # it has ended, or the kernel does not count
+        return 0.0
+    return int(waited_ns) / 1e9

@@ -1,4 +1,4 @@
-"""In-process watchdog thread, for a process that trains alone, without an agent."""
+"""In-process watchdog thread, for a process that trains without an agent."""
 
 import faulthandler
 import os
@@ -19,7 +19,8 @@ from ...config.schema import Config
 from ...runs.summary import last_good_checkpoint, mark_failed
 from ..progress_report import ProgressReport
 from ..roles import Role
-from .diagnosis import StallTimer, diagnose, is_stalled, poll_interval, save_stacks, warning
+from .diagnosis import StallTimer, diagnose, goes_on, is_stalled, poll_interval, save_stacks, stacks_folder, warning
+from .storage_watch import StorageWatch
 from .suspicion import Suspicion, cpu_seconds_of
 
 _RECORDING_S = 10.0
@@ -33,17 +34,20 @@ class Watchdog(threading.Thread):
     (topology.max_restarts of 1 or more) detects that.
     """
 
-    def __init__(self, config: Config, run_dir: Path, timeout: float):
+    def __init__(self, config: Config, run_dir: Path, verb: str, timeout: float, rank: int = 0):
         super().__init__(name="leyden-watch", daemon=True)
         self._config = config
         self._run_dir = run_dir
+        self._verb = verb
         self._timeout = timeout
+        self._rank = rank
         self._stopped = threading.Event()
 
     def run(self) -> None:
         interval = poll_interval(self._timeout)
         timer, last_poll = StallTimer(interval), time.monotonic()
-        suspicion, warned = Suspicion(partial(cpu_seconds_of, os.getpid())), False
+        suspicion, warned_at = Suspicion(partial(cpu_seconds_of, os.getpid())), None
+        storage = StorageWatch(self._config, self._run_dir, writes=self._verb != "eval")
         while not self._stopped.wait(interval):
             now = time.monotonic()
             elapsed, last_poll = now - last_poll, now
@@ -51,37 +55,46 @@ class Watchdog(threading.Thread):
             stalled_s = timer.update(reading, elapsed)
             suspicious = suspicion.update(reading, stalled_s)
             host = socket.gethostname()
-            report = ProgressReport(Role("worker", 0), host, reading.step, reading.phase, stalled_s, "", suspicion.busy)
+            report = ProgressReport(
+                Role("worker", self._rank), host, reading.step, reading.phase, stalled_s, "", suspicion.busy
+            )
             if is_stalled(report, self._timeout):
-                self._end_process(report)
-            text = warning([report], self._config) if suspicious and not warned else None
-            if text is not None:
-                print(f"leyden: warning: {text}", file=sys.stderr, flush=True)
-            warned = suspicious and (warned or text is not None)
+                self._end_process(report, storage)
+            waiting = storage.update([report])
+            if warned_at is None:
+                text = warning([report], self._config) if suspicious and not storage.said else None
+                if text is not None:
+                    print(f"leyden: warning: {text}", file=sys.stderr, flush=True)
+                warned_at = now - stalled_s if storage.said or text is not None else None
+            elif not suspicious and not waiting:
+                print(goes_on(now - warned_at), file=sys.stderr, flush=True)
+                warned_at = None
 
     def stop(self) -> None:
         self._stopped.set()
 
-    def _end_process(self, report: ProgressReport) -> None:
-        text = diagnose([report], self._config, self._run_dir).text
+    def _end_process(self, report: ProgressReport, storage: StorageWatch) -> None:
+        folder = stacks_folder(self._run_dir, self._verb)
+        text = diagnose([report], self._config, folder).text
         # first, and the rest in a thread: it may be the run folder's file system that does not answer
         print(text, file=sys.stderr, flush=True)
-        recording = threading.Thread(target=self._record, args=(report, text, _stacks()), daemon=True)
+        recording = threading.Thread(target=self._record, args=(report, text, folder, _stacks()), daemon=True)
         recording.start()
         recording.join(_RECORDING_S)
-        if recording.is_alive():
-            print(f"the file system of {self._run_dir} does not answer", file=sys.stderr, flush=True)
+        if recording.is_alive() and not storage.said:
+            print(storage.silence, file=sys.stderr, flush=True)
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.NoSuchProcess):
                 child.kill()
         # not sys.exit: the thread that hangs would never let the interpreter shut down
         os._exit(1)
 
-    def _record(self, report: ProgressReport, text: str, stacks: str) -> None:
+    def _record(self, report: ProgressReport, text: str, folder: Path, stacks: str) -> None:
         """Keep the hang in the run folder, and print how to go on."""
-        save_stacks(self._run_dir, report, stacks, datetime.now().astimezone().isoformat(timespec="seconds"))
-        mark_failed(self._run_dir, text, rank=0)
-        print(last_good_checkpoint(self._run_dir), file=sys.stderr, flush=True)
+        save_stacks(folder, report, stacks, datetime.now().astimezone().isoformat(timespec="seconds"))
+        if self._verb != "eval":
+            mark_failed(self._run_dir, text, self._rank)
+            print(last_good_checkpoint(self._run_dir), file=sys.stderr, flush=True)
 
 
 def _stacks() -> str:

@@ -10,6 +10,7 @@ from ...base.errors import refuse
 from ...base.text import control_character
 from ...config.schema import Config
 from ..worker_group import JobSpec
+from .job_steps import agent_step, requeue_step
 
 
 def folder(run_dir: Path) -> Path:
@@ -34,19 +35,26 @@ def options(config: Config) -> tuple[str, ...]:
 
 def _resources(config: Config) -> Iterator[tuple[str, object]]:
     topology, slurm = config.topology, config.topology.slurm
-    gpus = f"gpu:{topology.devices_per_node}" if topology.device.kind == "cuda" else None
-    yield "nodes", topology.nodes
-    yield "ntasks-per-node", 1
-    yield "cpus-per-task", _cores(config)
-    yield "gres", gpus if slurm.gres is None else slurm.gres
-    yield from (("partition", slurm.partition), ("account", slurm.account), ("qos", slurm.qos))
-    yield from (("constraint", slurm.constraint), ("exclude", slurm.exclude), ("time", slurm.time_min))
+    yield from (("nodes", topology.nodes), ("ntasks-per-node", 1), ("cpus-per-task", _cores(config)))
+    yield from (("gres", _gres(config)), ("gpus-per-node", slurm.gpus_per_node), ("gpus-per-task", slurm.gpus_per_task))
+    for name in ("mem", "partition", "account", "qos", "constraint", "exclude", "dependency", "reservation", "comment"):
+        yield name, getattr(slurm, name)
+    yield from (("switches", slurm.switches), ("time", slurm.time_min))
     # without B: to the steps, which are the agents, and not to the batch shell
     yield "signal", f"TERM@{slurm.signal_s}"
 
 
+def _gres(config: Config) -> str | None:
+    topology, slurm = config.topology, config.topology.slurm
+    if slurm.gres is not None or slurm.gpus_per_node is not None or slurm.gpus_per_task is not None:
+        return slurm.gres
+    return f"gpu:{topology.devices_per_node}" if topology.device.kind == "cuda" else None
+
+
 def _cores(config: Config) -> int | None:
     host = config.topology.host
+    if config.topology.slurm.cpus_per_task is not None:
+        return config.topology.slurm.cpus_per_task
     return host.sockets * host.cores_per_socket if host.sockets and host.cores_per_socket else None
 
 
@@ -56,65 +64,63 @@ def job_script(
     """Batch script of one run.
 
     Args:
-        name: of the job.
-        python: this command's interpreter.
+        name: of the job, unless the config has one.
+        python: this command's interpreter, unless the agents have one of their own.
         environment: this command's; a cluster may not export it by itself.
 
     Raises:
         ConfigError: a control character would end a line of the script.
     """
+    name = job.config.topology.slurm.job_name or name
     _refuse_paths(("hydra.run.dir", str(log_path(job))), ("hydra.job.name", name))
     exported = {key: environment[key] for key in ("PYTHONPATH", "LEYDEN_TRUST") if environment.get(key)}
     _refuse_control_characters(("RUN", str(job.checkpoint or "")), ("python", python), *exported.items())
-    agent = [
-        python,
-        "-P",
-        "-m",
-        "leyden.trainer.entrypoints.slurm_agent",
-        str(job.run_dir),
-        job.verb,
-        str(job.checkpoint or ""),
-    ]
-    requeue = [python, "-P", "-m", "leyden.trainer.entrypoints.slurm_requeue", str(job.run_dir), job.verb]
     lines = [
         *_head(name, log_path(job), options(job.config)),
         *(f"export {key}={shlex.quote(value)}" for key, value in exported.items()),
         *job.config.topology.slurm.setup,
-        "# Slurm sends SIGTERM to this shell as well as to the agents: it has to outlive them",
-        "trap : TERM",
-        "# srun does not inherit --cpus-per-task; Leyden binds workers to cores itself",
-        "code=0",
-        # --kill-on-bad-exit=0: agents end their own workers after a failure, and node 0 reports its root cause
-        f"srun --nodes={job.config.topology.nodes} --ntasks-per-node=1 --kill-on-bad-exit=0 --cpu-bind=none \\",
-        '    ${SLURM_CPUS_PER_TASK:+--cpus-per-task="$SLURM_CPUS_PER_TASK"} \\',
-        f"    {shlex.join(agent)} || code=$?",
-        f'exec {shlex.join(requeue)} "$code"',
+        *agent_step(job, python),
+        *requeue_step(job, python),
     ]
     return _joined(lines)
 
 
-def array_script(name: str, logs: Path, scripts: Mapping[int, Path], shared: tuple[str, ...]) -> str:
+def array_script(
+    name: str, logs: Path, scripts: Mapping[int, Path], shared: tuple[str, ...], parallelism: int | None = None
+) -> str:
     """Batch script of several runs with the same options: a job array.
 
     Args:
         name: of the job.
-        logs: folder of the tasks' output, NUMBER.log.
-        scripts: batch script of each trial, by its number.
+        logs: folder of the tasks' output, TASK.log.
+        scripts: batch script of each trial, by the number of its task.
         shared: the options of all.
+        parallelism: tasks that run at the same time; None: as many as Slurm starts.
 
     Raises:
         ConfigError: a control character would end a line of the script.
     """
     _refuse_paths(("hydra.sweep.dir", str(logs)), ("hydra.job.name", name))
     _refuse_control_characters(*(("hydra.sweep.subdir", str(path)) for path in scripts.values()))
-    numbers = ",".join(map(str, scripts))
+    tasks = f"{task_ranges(sorted(scripts))}{'' if parallelism is None else f'%{parallelism}'}"
     lines = [
-        *_head(name, logs / "%a.log", (*shared, f"--array={numbers}")),
+        *_head(name, logs / "%a.log", (*shared, f"--array={tasks}")),
         'case "$SLURM_ARRAY_TASK_ID" in',
         *(f"{number}) exec bash {shlex.quote(str(path))} ;;" for number, path in scripts.items()),
         "esac",
     ]
     return _joined(lines)
+
+
+def task_ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers as sbatch reads them, such as 0-3,7."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][-1] + 1:
+            ranges[-1] = [ranges[-1][0], number]
+        else:
+            ranges.append([number])
+    return ",".join("-".join(map(str, each)) for each in ranges)
 
 
 def _joined(lines: Sequence[str]) -> str:

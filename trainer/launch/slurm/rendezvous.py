@@ -17,6 +17,7 @@ from ..rendezvous import Rendezvous, RendezvousError
 from ..signals import ReceivedSignals
 from ..worker_group import POLL_S
 from .batch_script import folder
+from .job_steps import NEXT_NODE
 
 JOIN_TIMEOUT_S = 300.0
 """Time that the nodes of a job, which Slurm starts at once, have to join."""
@@ -30,7 +31,7 @@ def own_address(config: Config) -> str:
     """
     interface = config.topology.fabric.interface
     if interface is None:
-        return address_towards(_address_of_another_node())
+        return address_towards(os.environ.get(NEXT_NODE) or _address_of_another_node())
     address = address_of_interface(interface)
     if address is None:
         text = f"{socket.gethostname()} has no IPv4 address on this network interface"

@@ -14,7 +14,7 @@ from ...runs.frozen import trials_in
 from ...runs.slurm import STOP_REQUESTED, SUBMITTED, dequeue, jobs_by_id, reason_of, run_command, submission_of
 from ..worker_group import JobSpec
 from .batch_script import folder, job_script, log_path, script_path
-from .errors import NEVER_STARTS, never_starts_error, no_slurm_error, sbatch_error
+from .errors import NEVER_STARTS, never_starts_error, no_pyxis_error, no_slurm_error, sbatch_error
 
 REQUEUES = "requeues.json"
 
@@ -77,14 +77,21 @@ def _as_in_job(job: JobSpec) -> JobSpec:
     return JobSpec(job.config, job.run_dir, "eval" if job.verb == "eval" else "resume", job.checkpoint)
 
 
-def sbatch(script: Path, config: Config) -> str:
+def sbatch(script: Path, config: Config, *more: str) -> str:
     """Submit a batch script. Returns the job id.
+
+    Args:
+        more: options that take precedence over the script's.
 
     Raises:
         ConfigError: it is rejected, or accepted and would never start.
     """
+    image = config.topology.slurm.container_image
     try:
-        done = run_command("sbatch", "--parsable", str(script))
+        # of the nodes as well: sites install pyxis for all or none
+        if image is not None and "--container-image" not in run_command("srun", "--help").stdout:
+            raise no_pyxis_error(image)
+        done = run_command("sbatch", "--parsable", *more, str(script))
     except FileNotFoundError:
         raise no_slurm_error("sbatch") from None
     if done.returncode:

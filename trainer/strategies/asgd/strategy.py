@@ -1,6 +1,7 @@
 """strategy=asgd: asynchronous SGD over parameter servers; no worker waits for another."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torch import Tensor
 from typing_extensions import override
@@ -8,12 +9,13 @@ from typing_extensions import override
 from ...base.errors import Problem
 from ...config.locate import locate
 from ...config.schema import Config
-from ...core.traffic import Transfer, Workload
+from ...core.traffic import Workload, even_share
+from ...core.transfers import DeviceShare, ExtraMemory, Transfer
 from ...hardware.schema import Topology
 from ..declarations import ParameterServers
 from ..execution import PROCESSES, Execution
 from ..local_update.checks import at_least, local_update_problems, server_optimizer_problems
-from ..local_update.flat_parameters import Replica, shard_bytes
+from ..local_update.flat_parameters import Replica, flat_bytes, shard_bytes
 from ..local_update.ops import UpdateRule
 from ..local_update.strategy import LocalUpdateStrategy
 from ..param_server.shard import OptimizedShard, ParamShard
@@ -120,3 +122,9 @@ class ASGD(ParameterServers, LocalUpdateStrategy):
             with_servers("parameters", "forward", sizes, every=self.n_fetch, needed_by="forward"),
             with_servers("gradients", "update", sizes, every=self.n_push, needed_by="next forward"),
         ]
+
+    @override
+    def device_share(self, workload: Workload) -> DeviceShare:
+        """The sum of gradients to be pushed; the optimizer and its state are the servers'."""
+        pending = ExtraMemory("gradients to push", flat_bytes(workload))
+        return replace(even_share(workload), optimizer=0.0, extra=(pending,))

@@ -2,9 +2,6 @@
 
 import threading
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from time import perf_counter
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -19,6 +16,8 @@ _AGREES_EVERY = 16
 
 class CommThread:
     """Averages the pieces of all buckets, step after step, in an order that is the same on every worker.
+
+    For CPUs, where an exchange blocks.
 
     In the order of `buckets` a piece is exchanged as soon as its gradients exist. Where updates are put off that alone
     would hide nothing behind the next forward: the layer that is needed first would come last. So the first `front`
@@ -46,9 +45,6 @@ class CommThread:
         self._steps = 0
         self._closed = False
         self._error: BaseException | None = None
-        self._device = buckets[0].flat.device
-        self._stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
-        self._waits: list[tuple[Any, Any]] = []
         self._thread: threading.Thread | None = None
 
     def hand_over(self, bucket: Bucket, last: bool) -> None:
@@ -59,8 +55,6 @@ class CommThread:
         for piece in bucket.pieces:
             # counted here, not when it is sent: the loop compares what was sent between two moments of this thread
             self._exchange.count(piece, self._ledger)
-        if self._stream is not None:
-            bucket.computed = torch.cuda.current_stream(self._device).record_event()
         if last:
             self._last = bucket
         bucket.ready.set()
@@ -71,30 +65,16 @@ class CommThread:
         Raises:
             RuntimeError: the exchange of this or an earlier bucket failed.
         """
-        before = self._now()
+        before = self._ledger.now()
         if self._error is None:
             bucket.done.wait()
         if self._error is not None:
             raise RuntimeError(f"strategy=butterfly: an exchange of gradients failed: {self._error}") from self._error
         bucket.done.clear()
-        if self._stream is not None:
-            torch.cuda.current_stream(self._device).wait_event(bucket.averaged)
-        self._enter_wait(before)
+        self._ledger.waited(before)
 
-    def _now(self) -> Any:
-        """A moment of the computing device."""
-        if self._stream is None:
-            return perf_counter()
-        return torch.cuda.current_stream(self._device).record_event(torch.cuda.Event(enable_timing=True))
-
-    def _enter_wait(self, before: Any) -> None:
-        if self._stream is None:
-            self._ledger.exposed_seconds += perf_counter() - before
-            return
-        self._waits.append((before, self._now()))
-        while self._waits and self._waits[0][1].query():  # a GPU tells how long it waited once it has
-            before, after = self._waits.pop(0)
-            self._ledger.exposed_seconds += before.elapsed_time(after) / 1e3
+    def agree(self) -> None:
+        """Between two steps: the thread has agreed by itself."""
 
     def close(self) -> None:
         """End the thread, if it is not in an exchange."""
@@ -104,18 +84,12 @@ class CommThread:
 
     def _run(self) -> None:
         try:
-            if self._stream is not None:
-                torch.cuda.set_device(self._device)
-            with self._on_stream():
-                while self._one_step():
-                    pass
+            while self._one_step():
+                pass
         except BaseException as error:
             self._error = error
             for bucket in self._buckets:
                 bucket.done.set()
-
-    def _on_stream(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     def _one_step(self) -> bool:
         """All pieces once. False when the thread is to end."""
@@ -125,11 +99,9 @@ class CommThread:
             had_to_wait = self._gradients_of(bucket)
             if self._closed:
                 return False
-            if begun_in_backward is None and self._backward_is_over():
+            if begun_in_backward is None and self._last is not None:
                 begun_in_backward = self._next_front(number, had_to_wait)
             self._exchange.average(piece)
-            if self._stream is not None:
-                self._stream.synchronize()
             if number == len(order) - 1:
                 assert begun_in_backward is not None
                 # before the last piece is marked done: a caller that waits for it then finds this thread idle
@@ -141,13 +113,7 @@ class CommThread:
         """Wait for them. Whether that was necessary."""
         there = bucket.ready.is_set()
         bucket.ready.wait()
-        if self._stream is not None and not self._closed:
-            there = there and bucket.computed.query()
-            bucket.computed.synchronize()
         return not there
-
-    def _backward_is_over(self) -> bool:
-        return self._last is not None and (self._stream is None or self._last.computed.query())
 
     def _next_front(self, begun: int, had_to_wait: bool) -> int:
         """Pieces that backward has time for, given how many had begun at its end."""
@@ -161,7 +127,7 @@ class CommThread:
         self._steps += 1
         if not self._needed_backwards or (self._steps > _AGREES_OFTEN and self._steps % _AGREES_EVERY):
             return
-        agreed = torch.tensor([front], device=self._device)
+        agreed = torch.tensor([front])
         dist.broadcast(agreed, group=self._exchange.group, group_src=0)
         self.front = int(agreed)
 
@@ -170,7 +136,5 @@ class CommThread:
         if bucket.pieces_left:
             return
         bucket.pieces_left = len(bucket.pieces)
-        if self._stream is not None:
-            bucket.averaged = self._stream.record_event()
         bucket.ready.clear()
         bucket.done.set()

@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ...core.traffic import Ledger, Placement, Send
+from ...core.traffic import Ledger
+from ...core.transfers import Placement, Send
 
 Order = Literal["near_first", "far_first"]
 Range = tuple[int, int]
@@ -75,7 +76,7 @@ class ButterflySchedule:
 
     @property
     def _block(self) -> int:
-        """So many neighbouring workers share a surplus among them."""
+        """Number of neighbouring workers that share a surplus."""
         workers, each = self.placement.workers, self.placement.workers_per_node
         nodes = self.placement.nodes
         return each if workers == nodes * each and _power_of_two_in(nodes) == nodes else workers
@@ -171,6 +172,12 @@ class ButterflyAllReduce:
         self.group = group
         self._schedules: dict[int, WorkerSchedule] = {}
         self._buffers: dict[torch.dtype, Tensor] = {}
+
+    @property
+    def peers(self) -> set[int]:
+        """Workers that this one exchanges messages with."""
+        schedule = self._schedule(self.butterfly.placement.workers)
+        return {exchange.peer for exchange in (*schedule.reduce_scatter, *schedule.all_gather)}
 
     def average(self, vector: Tensor) -> None:
         """The mean over all workers, in place: the same bits everywhere. All workers must call it.

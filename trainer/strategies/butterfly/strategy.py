@@ -4,8 +4,10 @@ import inspect
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
+from math import inf
 from typing import Any
 
 import torch
@@ -21,14 +23,19 @@ from ...base.log import log
 from ...config.lightning.base_classes import is_lightning_module, overrides
 from ...config.schema import Config, Target
 from ...config.signatures import find, parameters_of
+from ...core.adaptive_clipping import clip_adaptively
 from ...core.lightning_compat import BackwardSyncControl
 from ...core.strategy_contract import StrategyContract
-from ...core.traffic import Ledger, Placement, Transfer, Workload
+from ...core.traffic import Ledger, Workload, even_share
+from ...core.transfers import DeviceShare, ExtraMemory, Placement, Transfer
+from ..connect import connect
 from ..partial_step import only, settings_now
 from .buckets import Bucket, make_buckets
+from .comm_stream import CommStream
 from .comm_thread import CommThread
 from .halving_doubling import ButterflyAllReduce, ButterflySchedule, Order, best_order
 from .parameter_use import ParameterUse
+from .postponed_update import as_outside, kept, refuse_changed_groups
 
 _ORDERS = ("near_first", "far_first", "auto")
 _SEE_GRADIENTS = ("on_after_backward", "on_before_optimizer_step")
@@ -44,7 +51,8 @@ class Butterfly(StrategyContract, DDPStrategy):
     sends 2 (K - 1) / K * N * 4 bytes a step for N float32 gradients, in 2 log2 K messages for each piece of
     `bucket_cap_mb`.
 
-    A layer's exchange starts as soon as its gradient exists, on a thread and a process group of its own. With `lazy`
+    A layer's exchange starts as soon as its gradient exists, in a process group of its own: on CPUs on a thread, on
+    GPUs on a stream. With `lazy`
     the layer's update, w <- w - lr_t * g_t with the learning rate of its own step, is done only when the next forward
     comes to that layer: the exchange overlaps with the rest of backward and with the forward of the layers before it.
     The numbers are those of `lazy: false`, bit for bit; evaluation and checkpoints see every update done. What reads
@@ -52,7 +60,8 @@ class Butterfly(StrategyContract, DDPStrategy):
     without the updates that are still to come.
 
     Lazy waits for every exchange and updates at once, and says so, where all gradients are wanted first: by clipping,
-    by the scaler of 16-mixed, by a task's on_after_backward or on_before_optimizer_step.
+    by the scaler of 16-mixed, by a task's on_after_backward or on_before_optimizer_step; with trainer.log_grad_norm in
+    the steps that are logged.
 
     Equal to `single` on the same global batch. Parameters with requires_grad=False are left out; every other must get
     a gradient in every step. Running on GPUs is untested.
@@ -83,7 +92,7 @@ class Butterfly(StrategyContract, DDPStrategy):
         self._collects = True
         """Whether the backward that runs ends a step."""
         self._collected = False
-        """Whether the thread has this step's gradients, and not the parameters."""
+        """Whether the exchange has this step's gradients, and not the parameters."""
         self._optimizer: Optimizer | None = None
         self._put_off = 0
         """Buckets whose update is to be done."""
@@ -115,12 +124,11 @@ class Butterfly(StrategyContract, DDPStrategy):
         super().setup_environment()
         placement = Placement(self.num_nodes * self.num_processes, self.num_processes)
         # None in the base: it is counted always, from here on
-        self.ledger = Ledger(self.global_rank, placement)  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.ledger = Ledger(self.global_rank, placement, self.root_device)  # pyright: ignore[reportIncompatibleVariableOverride]
         order: Order = best_order(placement) if self.order == "auto" else self.order  # pyright: ignore[reportAssignmentType]
         group = dist.new_group(timeout=self._timeout)
         self._exchange = ButterflyAllReduce(self.global_rank, ButterflySchedule(placement, order), group)
-        if self.root_device.type == "cuda":  # NCCL: all ranks must make the first call in a group
-            dist.all_reduce(torch.zeros(1, device=self.root_device), group=group)
+        connect(self.root_device, group, self._exchange.peers)
 
     @override
     def setup_module(self, module: nn.Module) -> nn.Module:  # pyright: ignore[reportIncompatibleMethodOverride]  # no DDP around it
@@ -139,8 +147,9 @@ class Butterfly(StrategyContract, DDPStrategy):
         self._names = {id(parameter): name for name, parameter in module.named_parameters()}
         self._trained = frozenset(id(p) for bucket in self._buckets for p in bucket.parameters)
         self._postpones = self.lazy and self._can_postpone(module)
-        self._thread = CommThread(self._buckets, self._exchange, self.ledger, self._postpones)
-        weakref.finalize(self, self._thread.close)
+        comm = CommStream if self.root_device.type == "cuda" else CommThread
+        self._comm = comm(self._buckets, self._exchange, self.ledger, self._postpones)
+        weakref.finalize(self, self._comm.close)
         for bucket in self._buckets:
             for parameter in bucket.parameters:
                 parameter.register_post_accumulate_grad_hook(partial(self._collect, bucket))
@@ -203,7 +212,7 @@ class Butterfly(StrategyContract, DDPStrategy):
             return
         if bucket.collect(parameter):
             self._incomplete -= 1
-            self._thread.hand_over(bucket, last=self._incomplete == 0)
+            self._comm.hand_over(bucket, last=self._incomplete == 0)
 
     def _collect_the_rest(self) -> None:
         """Parameters that got their gradient in an earlier part of the batch only."""
@@ -222,22 +231,27 @@ class Butterfly(StrategyContract, DDPStrategy):
     def _fetch(self) -> None:
         """Wait for every exchange; the averages become the parameters' gradients."""
         for bucket in self._buckets:
-            self._thread.wait(bucket)
+            self._comm.wait(bucket)
             bucket.give()
         self._collected = False
 
     @override
-    def clip(self, module: Any, optimizer: Any, value: float, algorithm: str) -> None:
-        """Clip by value or by the norm over all gradients, which have to be there."""
+    def clip(self, module: Any, optimizer: Any, value: float, algorithm: str) -> Tensor | None:
+        """Clip by value, adaptively, or by the norm over all gradients, which have to be there."""
         if self._collected:
-            self._postpones = False
-            self._say_at_once("gradient_clip_val needs")
+            if value < inf:  # clipping in every step, not a norm to be logged now and then
+                self._postpones = False
+                self._say_at_once("gradient_clip_val needs")
             self._fetch()
         raw = optimizer.optimizer
         if algorithm == "norm":
-            self.clip_gradients_norm(module, raw, max_norm=value, error_if_nonfinite=False)
+            return self.clip_gradients_norm(module, raw, max_norm=value, error_if_nonfinite=False)
+        if algorithm == "adaptive":
+            self.precision.unscale_gradients(raw)
+            clip_adaptively(module, value)
         else:
             self.clip_gradients_value(module, raw, clip_val=value)
+        return None
 
     @override
     def optimizer_step(self, optimizer: Any, **kwargs: Any) -> Any:
@@ -254,7 +268,7 @@ class Butterfly(StrategyContract, DDPStrategy):
         self._optimizer = optimizer
         optimizer._opt_called = True  # what schedulers ask before they complain that they come first
         self._usual_dtype = torch.get_default_dtype()
-        settings = [{key: _kept(value) for key, value in group.items()} for group in settings_now(optimizer)]
+        settings = [{key: kept(value) for key, value in group.items()} for group in settings_now(optimizer)]
         for bucket in self._buckets:
             bucket.settings = settings
         self._put_off = len(self._buckets)
@@ -276,7 +290,7 @@ class Butterfly(StrategyContract, DDPStrategy):
             return
         for bucket in buckets:
             if bucket.settings is not None:
-                self._thread.wait(bucket)
+                self._comm.wait(bucket)
                 self._update(bucket)
 
     def _update(self, bucket: Bucket) -> None:
@@ -285,10 +299,10 @@ class Butterfly(StrategyContract, DDPStrategy):
         settings, bucket.settings = bucket.settings, None
         self._put_off -= 1
         bucket.give()
-        with _as_outside(self.root_device.type, self._usual_dtype), only(optimizer, bucket.parameters, settings):
+        with as_outside(self.root_device.type, self._usual_dtype), only(optimizer, bucket.parameters, settings):
             before = [dict(group) for group in optimizer.param_groups]
             self.precision.optimizer_step(optimizer)
-            _refuse_changed_groups(optimizer, before)
+            refuse_changed_groups(optimizer, before)
         bucket.take_back()
 
     @override
@@ -304,6 +318,12 @@ class Butterfly(StrategyContract, DDPStrategy):
             dist.broadcast(buffer, 0)
 
     @override
+    def extra_metrics(self) -> dict[str, float]:
+        """None; but this is where all workers wait, between two steps."""
+        self._comm.agree()
+        return {}
+
+    @override
     def traffic(self, workload: Workload) -> list[Transfer]:
         placement = workload.placement
         order: Order = best_order(placement) if self.order == "auto" else self.order  # pyright: ignore[reportAssignmentType]
@@ -316,6 +336,14 @@ class Butterfly(StrategyContract, DDPStrategy):
             more = {"overlaps": overlaps, "needed_by": needed_by, "after_gradients": workload.ready(bucket.parameters)}
             found.append(placement.transfer("gradients", "backward", sends, pattern="butterfly", **more))
         return found
+
+    @override
+    def device_share(self, workload: Workload) -> DeviceShare:
+        """The gradients lie in flat vectors, which stay; half a piece is received at a time."""
+        whole = sum(parameter.nbytes for parameter in workload.parameters)
+        received = min(whole, self.bucket_cap_mb * _MB) / 2
+        extra = ExtraMemory("flat gradients", whole), ExtraMemory("receive buffer", received)
+        return replace(even_share(workload), gradients=0.0, extra=extra)
 
 
 class _CatchUp:
@@ -348,38 +376,6 @@ class _OnlyAccumulate(BackwardSyncControl):
             yield
         finally:
             self._strategy._collects = True
-
-
-@contextmanager
-def _as_outside(device: str, dtype: torch.dtype) -> Iterator[None]:
-    """Inside a forward, as if it were not: no autocast, no other default type."""
-    inside = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        with torch.inference_mode(False), torch.autocast(device, enabled=False):
-            yield
-    finally:
-        torch.set_default_dtype(inside)
-
-
-def _kept(value: Any) -> Any:
-    return value.clone() if isinstance(value, Tensor) else value  # a learning rate that is a tensor changes in place
-
-
-def _refuse_changed_groups(optimizer: Optimizer, before: list[dict[str, Any]]) -> None:
-    """Stepping layer by layer is the same only where no layer's step depends on another's.
-
-    Raises:
-        ValueError: the step has changed something that all parameters of a group share.
-    """
-    for group, old in zip(optimizer.param_groups, before, strict=True):
-        changed = [key for key in group if group[key] is not old.get(key)]
-        if changed:
-            name = type(optimizer).__name__
-            raise ValueError(
-                f"strategy=butterfly cannot put off {name}'s updates: its step changes {changed[0]!r} for a whole "
-                "group of parameters: strategy.lazy=false"
-            )
 
 
 def _refused_optimizer(node: Target) -> Iterator[Problem]:

@@ -1,9 +1,9 @@
 """strategy=ddp: synchronous data parallelism, through torch's DistributedDataParallel."""
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -17,12 +17,15 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from typing_extensions import override
 
+from ...base.device_time import Moment
 from ...base.errors import Problem, nearest
 from ...base.log import log
 from ...config.schema import Config
-from ...core.checkpoints.sharded_checkpoint import Shard, Shards
+from ...core.checkpoints.sharded_checkpoint import CheckpointShards, Shard
 from ...core.strategy_contract import StrategyContract
-from ...core.traffic import Ledger, Placement, Transfer, Workload
+from ...core.traffic import Ledger, Workload, even_share
+from ...core.transfers import DeviceShare, ExtraMemory, Placement, Transfer
+from ..declarations import UnusedParameters
 from .powersgd import PowerSGD, mean_errors
 from .powersgd_hook import WholeBackward
 
@@ -34,7 +37,7 @@ _HALF = {"fp16": torch.float16, "bf16": torch.bfloat16}
 COMPRESSIONS = ("none", *_HALF, "powersgd")
 
 
-class DDP(StrategyContract, DDPStrategy):
+class DDP(UnusedParameters, StrategyContract, DDPStrategy):
     """Every worker i computes the gradient of its share of the batch; all take the mean (Li et al. 2020, VLDB 13(12)).
 
     g = 1/W * sum_i C(g_i(w));  w <- w - lr * g, the same on every worker. On the wire, in bytes a step and worker, for
@@ -88,10 +91,11 @@ class DDP(StrategyContract, DDPStrategy):
         self.compression = compression
         self.bucket_cap_mb = bucket_cap_mb
         self.static_graph = static_graph
+        self.gradient_as_bucket_view = gradient_as_bucket_view
         self.find_unused_parameters = find_unused_parameters
         self.powersgd_rank = powersgd_rank
         self.powersgd_start_step = powersgd_start_step
-        self._last_bucket_ready: float | None = None
+        self._last_bucket_ready: Moment | None = None
         self._reduced = False
         self._steps = 0
         self._low_rank: WholeBackward | None = None
@@ -125,8 +129,9 @@ class DDP(StrategyContract, DDPStrategy):
     @override
     def setup_environment(self) -> None:
         super().setup_environment()
+        placement = Placement(self.num_nodes * self.num_processes, self.num_processes)
         # None in the base: it is counted always, from here on
-        self.ledger = Ledger(self.global_rank, Placement(self.num_nodes * self.num_processes, self.num_processes))  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.ledger = Ledger(self.global_rank, placement, self.root_device)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @override
     def setup_module(self, module: nn.Module) -> DistributedDataParallel:
@@ -146,7 +151,7 @@ class DDP(StrategyContract, DDPStrategy):
         future = allreduce_hook(group, bucket)
         if bucket.is_last():
             self._reduced = True
-            self._last_bucket_ready = perf_counter()
+            self._last_bucket_ready = self.ledger.now()
         return future
 
     def _average_half(self, group: Any, bucket: dist.GradBucket) -> Future[Tensor]:
@@ -158,7 +163,7 @@ class DDP(StrategyContract, DDPStrategy):
         assert work is not None
         if bucket.is_last():
             self._reduced = True
-            self._last_bucket_ready = perf_counter()
+            self._last_bucket_ready = self.ledger.now()
         return work.get_future().then(lambda done: buffer.copy_(done.value()[0]))
 
     def _average_as_low_rank(self, group: Any, bucket: dist.GradBucket) -> Future[Tensor]:
@@ -176,9 +181,9 @@ class DDP(StrategyContract, DDPStrategy):
     def _mean(self, group: Any, message: Tensor) -> None:
         self.ledger.all_reduce(message.nbytes)
         message.div_(group.size())
-        sent = perf_counter()
+        sent = self.ledger.now()
         dist.all_reduce(message, group=group)
-        self.ledger.exposed_seconds += perf_counter() - sent
+        self.ledger.waited(sent)
 
     @override
     def backward(self, tensor: Tensor, module: nn.Module | None, *args: Any, **kwargs: Any) -> None:
@@ -191,7 +196,7 @@ class DDP(StrategyContract, DDPStrategy):
         self._reduced = False
         super().backward(tensor, module, *args, **kwargs)
         if self._last_bucket_ready is not None:
-            self.ledger.exposed_seconds += perf_counter() - self._last_bucket_ready
+            self.ledger.waited(self._last_bucket_ready)
         if not self._reduced:
             self._refuse_unused()
 
@@ -227,7 +232,7 @@ class DDP(StrategyContract, DDPStrategy):
 
     @override
     def load_full_state(
-        self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: Shards | None
+        self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: CheckpointShards | None
     ) -> None:
         """One device's layout on every worker; under powersgd its errors, or the mean of those of other workers."""
         if shards is not None:
@@ -238,7 +243,7 @@ class DDP(StrategyContract, DDPStrategy):
             self._steps = state.get("position", {}).get("step", 0)
             self._load_errors(shards)
 
-    def _load_errors(self, shards: Shards | None) -> None:
+    def _load_errors(self, shards: CheckpointShards | None) -> None:
         saved = shards is not None and "powersgd" in shards.own(0)
         if self._low_rank is None:
             if saved:
@@ -283,6 +288,22 @@ class DDP(StrategyContract, DDPStrategy):
                 )
             )
         return found
+
+    @override
+    def device_share(self, workload: Workload) -> DeviceShare:
+        """The gradients lie in the buckets, which stay; rounded copies of them, or powersgd's errors, come on top."""
+        return replace(even_share(workload), **self._kept(workload.parameters))
+
+    def _kept(self, parameters: Sequence[nn.Parameter]) -> dict[str, Any]:
+        """Memory of the buckets of these parameters, as fields of DeviceShare."""
+        whole, half = sum(p.nbytes for p in parameters), _HALF.get(self.compression)
+        extra = [ExtraMemory("gradient buckets", whole)]
+        if half is not None:
+            rounded = sum(p.numel() for p in parameters) * half.itemsize
+            extra.append(ExtraMemory(f"gradients in {self.compression}", rounded))
+        elif self.compression == "powersgd":
+            extra.append(ExtraMemory("errors of powersgd", whole))
+        return {"gradients": 0.0 if self.gradient_as_bucket_view else 1.0, "extra": tuple(extra)}
 
     def _buckets(self, parameters: list[nn.Parameter]) -> list[list[nn.Parameter]]:
         """As torch makes them of parameters in the order of their gradients."""

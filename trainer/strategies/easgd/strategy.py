@@ -1,6 +1,7 @@
 """strategy=easgd: elastic averaging of workers and a center variable."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from torch import Tensor
 from typing_extensions import override
@@ -8,7 +9,8 @@ from typing_extensions import override
 from ...base.errors import Problem
 from ...base.log import log
 from ...config.schema import Config
-from ...core.traffic import Transfer, Workload
+from ...core.traffic import Workload, even_share
+from ...core.transfers import DeviceShare, ExtraMemory, Transfer
 from ...hardware.schema import Topology
 from ..declarations import ServersByForm
 from ..execution import PROCESSES, Execution
@@ -134,6 +136,15 @@ class EASGD(ServersByForm, LocalUpdateStrategy):
                 needed_by="next forward",
             ),
         ]  # fmt: skip
+
+    @override
+    def device_share(self, workload: Workload) -> DeviceShare:
+        """A copy of the center without servers, and a difference that was taken before the local step."""
+        whole = flat_bytes(workload)
+        extra = [ExtraMemory("center", whole)] if self.form == "allreduce" else []
+        if self.difference == "before":
+            extra.append(ExtraMemory("elastic difference", whole))
+        return replace(even_share(workload), extra=tuple(extra))
 
 
 def stability_bound(form: str, difference: str, workers: int, rate: float) -> float:

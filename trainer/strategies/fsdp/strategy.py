@@ -20,15 +20,19 @@ from typing_extensions import override
 
 from ...base.errors import Problem
 from ...config.schema import Config
-from ...core.checkpoints.sharded_checkpoint import Shards, together
+from ...core.checkpoints.sharded_checkpoint import CheckpointShards, together
 from ...core.lightning_compat import BackwardSyncControl
 from ...core.strategy_contract import StrategyContract
-from ...core.traffic import Ledger, Phase, Placement, Send, Sends, Transfer, Workload, ring
+from ...core.traffic import Ledger, Workload
+from ...core.transfers import DeviceShare, Phase, Placement, Send, Sends, Transfer, ring
+from ..connect import connect, set_timeout
+from ..declarations import ShardedParameters
+from .device_share import sharded_share
 from .torch_compat import DefaultAllGather, DefaultReduceScatter
 from .wrap_policy import units
 
 
-class FSDP(StrategyContract, DDPStrategy):
+class FSDP(ShardedParameters, StrategyContract, DDPStrategy):
     """Fully sharded data parallelism: ZeRO's stage 3 (Rajbhandari et al. 2020, SC20; Zhao et al. 2023, VLDB 16(12)).
 
     Worker i of S keeps rows [i m, (i + 1) m) of every parameter w, m = ceil(rows / S), and of its gradient and
@@ -96,9 +100,12 @@ class FSDP(StrategyContract, DDPStrategy):
         super().setup_environment()
         nodes, here = self.num_nodes, self.num_processes
         # None in the base: it is counted always, from here on
-        self.ledger = Ledger(self.global_rank, Placement(nodes * here, here))  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.ledger = Ledger(self.global_rank, Placement(nodes * here, here), self.root_device)  # pyright: ignore[reportIncompatibleVariableOverride]
         sizes = {"between": nodes, "shard": here} if self.replicate_between_nodes else {"shard": nodes * here}
         self._mesh = init_device_mesh(self.root_device.type, tuple(sizes.values()), mesh_dim_names=tuple(sizes))
+        for group in self._mesh.get_all_groups():
+            set_timeout(group, self._timeout)
+            connect(self.root_device, group)
         self._placements = [Replicate()] * (len(sizes) - 1) + [Shard(0)]
 
     @override
@@ -183,7 +190,7 @@ class FSDP(StrategyContract, DDPStrategy):
 
     @override
     def local_tensors(
-        self, task: nn.Module, saved: dict[str, Tensor], shards: Shards | None, prefix: str
+        self, task: nn.Module, saved: dict[str, Tensor], shards: CheckpointShards | None, prefix: str
     ) -> dict[str, Tensor]:
         """The opposite."""
         return {name: self._divided(value) for name, value in together(saved, shards, prefix).items()}
@@ -230,6 +237,13 @@ class FSDP(StrategyContract, DDPStrategy):
                 whole = sum(_padded_bytes(p, size) for p in trained)
                 found += self._reduced(workload, size, whole, workload.ready(trained))
         return [transfer for transfer in found if transfer.bytes]
+
+    @override
+    def device_share(self, workload: Workload) -> DeviceShare:
+        placement, cut = workload.placement, units(workload.network, self.min_parameters)
+        shards = placement.workers_per_node if self.replicate_between_nodes else placement.workers
+        samples = -(-workload.batch_size // placement.workers)
+        return sharded_share(cut, workload.network, shards, samples, self.reshard_after_forward)
 
     @staticmethod
     def _gathered(workload: Workload, size: int, whole: int, again: bool) -> list[Transfer]:
@@ -341,7 +355,7 @@ def _in_memory_of_its_own(block: nn.Module, inputs: Any, output: Any) -> Any:
 def _waited(ledger: Ledger, began: float, tensor: Tensor) -> None:
     """A collective over NCCL is only queued when its call returns."""
     if tensor.device.type == "cpu":
-        ledger.exposed_seconds += perf_counter() - began
+        ledger.waited(began)
 
 
 class _OnceAStep(BackwardSyncControl):
@@ -379,6 +393,3 @@ def _problems(config: Config) -> Iterator[Problem]:
     if trainer.precision == "16-mixed":
         text = f"strategy={name} does not scale losses"
         yield Problem("trainer.precision", text, trainer.precision, "trainer.precision=bf16-mixed")
-    if config.optimizer is not None and config.optimizer.target == "torch.optim.Adafactor":
-        text = f"torch's Adafactor looks at whole rows and columns in a way that strategy={name} cannot divide"
-        yield Problem("optimizer", text, config.optimizer.target, "optimizer=adamw")

@@ -18,6 +18,9 @@ def problems(config: Config) -> Iterator[Problem]:
     yield from _batch(config, scheme)
     yield from _update_period(config, given.get("update_period"), passes(config, scheme))
     if config.topology.workers > 1:
+        if config.trainer.activation_checkpointing:
+            text = "strategy=hybrid exchanges activations inside the model's forward, which cannot be computed again"
+            yield Problem("trainer.activation_checkpointing", text, True, "trainer.activation_checkpointing=false")
         yield from _only_one_device(config)
         yield from _dropout(config)
 
@@ -77,6 +80,9 @@ def _update_period(config: Config, period: int | None, whole: int) -> Iterator[P
         if config.trainer.gradient_clip_val is not None:
             text = f"clipping needs all gradients of a step together, and {often}"
             yield Problem("trainer.gradient_clip_val", text, config.trainer.gradient_clip_val, f"{key}=null")
+        if config.trainer.log_grad_norm:
+            text = f"the norm is that of all gradients of a step together, and {often}"
+            yield Problem("trainer.log_grad_norm", text, True, f"{key}=null")
 
 
 def _only_one_device(config: Config) -> Iterator[Problem]:

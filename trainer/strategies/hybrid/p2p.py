@@ -1,7 +1,6 @@
 """Messages between workers that hold parts of one layer: rings and direct swaps of unequal sizes, counted."""
 
 from collections.abc import Sequence
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -9,6 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ...core.traffic import Ledger
+from ..connect import connect
 
 Message = tuple[int, Tensor]
 """The other worker, and what it gets or sends."""
@@ -24,11 +24,11 @@ class PendingTransfer:
 
     def wait(self) -> None:
         """Return when all have arrived; this time is what the ledger calls exposed."""
-        began = perf_counter()
+        began = self._ledger.now()
         for work in self._works:
             work.wait()
         self._works = self._tensors = ()
-        self._ledger.exposed_seconds += perf_counter() - began
+        self._ledger.waited(began)
 
 
 class P2PChannel:
@@ -39,15 +39,18 @@ class P2PChannel:
     all-reduce of twice the bytes.
     """
 
-    def __init__(self, ledger: Ledger, group: Any = None):
+    def __init__(self, ledger: Ledger, group: Any = None, device: torch.device | None = None):
         """
         Args:
             group: of all workers; None: the default one. Messages of two groups do not wait for each other.
+            device: connections between its workers are opened at once; None: with their first messages.
         """
         self.ledger = ledger
         self.rank = ledger.rank
         self.workers = ledger.placement.workers
         self._group = group
+        if device is not None:
+            connect(device, group, self.others)
 
     @property
     def others(self) -> list[int]:

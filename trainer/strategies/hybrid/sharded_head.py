@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ...base.device_copy import on_device
 from ...core.batch import Part
-from ...core.keyed_dropout import KeyedDropout, SampleKeys
+from ...core.keyed.dropout import KeyedDropout, SampleKeys
 from .p2p import P2PChannel
 from .traffic import shares
 

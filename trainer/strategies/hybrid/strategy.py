@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,17 +18,19 @@ from typing_extensions import override
 from ...base.errors import Problem, listed
 from ...config.schema import Config
 from ...core.batch import Part
-from ...core.checkpoints.sharded_checkpoint import Shards, together
+from ...core.checkpoints.sharded_checkpoint import CheckpointShards, together
 from ...core.lightning_compat import BackwardSyncControl
-from ...core.traffic import Transfer, Workload
+from ...core.traffic import Workload
+from ...core.transfers import DeviceShare, Transfer
 from ..ddp.strategy import DDP
 from ..declarations import OwnBatchShares
 from ..partial_step import only, separate_rates
 from .checks import problems
+from .device_share import divided_layers, head_share
 from .module_checks import refuse_local_batchnorm, refuse_tied_weights
 from .p2p import P2PChannel
 from .per_worker_passes import PerWorkerPasses
-from .sharded_head import Rows, ShardedHead, linears
+from .sharded_head import Rows, ShardedHead
 from .traffic import Scheme, head_traffic
 
 _WHOLE_TENSOR = ("Adafactor", "LAMB", "LARS", "LBFGS", "Muon", "Shampoo", "SOAP")
@@ -134,10 +137,10 @@ class Hybrid(OwnBatchShares, DDP):
     @override
     def setup_environment(self) -> None:
         super().setup_environment()
-        self._exchange = P2PChannel(self.ledger)
+        self._exchange = P2PChannel(self.ledger, device=self.root_device)
         if self.scheme == "b" and self.world_size > 1:
             group = dist.new_group(timeout=self._timeout or timedelta(seconds=1800))
-            self._ahead = P2PChannel(self.ledger, group)
+            self._ahead = P2PChannel(self.ledger, group, self.root_device)
 
     @override
     def setup_module(self, module: nn.Module) -> nn.Module:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -265,17 +268,19 @@ class Hybrid(OwnBatchShares, DDP):
             return super().optimizer_step(optimizer, **kwargs)
 
     @override
-    def clip(self, module: Any, optimizer: Any, value: float, algorithm: str) -> None:
+    def clip(self, module: Any, optimizer: Any, value: float, algorithm: str) -> Tensor | None:
         """Clip by value, or by the norm over the trunk and all parts of the head."""
         assert self._optimizer is not None
         if algorithm == "value":
             self.clip_gradients_value(module, self._optimizer, value)
-            return
+            return None
         parameters = [p for group in self._optimizer.param_groups for p in group["params"] if p.grad is not None]
         sharded = self._squared_norm([p.grad for p in parameters if p in self._rows])
         dist.all_reduce(sharded)
         trunk = self._squared_norm([p.grad for p in parameters if p not in self._rows])
-        torch.nn.utils.clip_grads_with_norm_(parameters, value, (trunk + sharded).sqrt())
+        norm = (trunk + sharded).sqrt()
+        torch.nn.utils.clip_grads_with_norm_(parameters, value, norm)
+        return norm
 
     def _squared_norm(self, gradients: list[Any]) -> Tensor:
         return torch.nn.utils.get_total_norm(gradients).double().square().to(self.root_device)
@@ -303,7 +308,7 @@ class Hybrid(OwnBatchShares, DDP):
 
     @override
     def load_full_state(
-        self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: Shards | None
+        self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: CheckpointShards | None
     ) -> None:
         """From the layout of one device, of which each worker takes its rows."""
         if shards is not None:
@@ -330,7 +335,7 @@ class Hybrid(OwnBatchShares, DDP):
 
     @override
     def local_tensors(
-        self, task: nn.Module, saved: dict[str, Tensor], shards: Shards | None, prefix: str
+        self, task: nn.Module, saved: dict[str, Tensor], shards: CheckpointShards | None, prefix: str
     ) -> dict[str, Tensor]:
         """The inverse of `full_tensors`."""
         rows = {name: self._rows.get(parameter) for name, parameter in task.named_parameters()}
@@ -357,14 +362,10 @@ class Hybrid(OwnBatchShares, DDP):
 
     @override
     def traffic(self, workload: Workload) -> list[Transfer]:
-        placement, network = workload.placement, workload.network
-        paths = [_path_in(network, name) for name in self.sharded]
-        chains = [(path, network.get_submodule(path)) for path in paths]
-        divided = {id(p) for path, chain in chains for linear in linears(path, chain) for p in linear.parameters()}
-        trunk = [p for p in workload.parameters if id(p) not in divided]
+        placement = workload.placement
+        heads, trunk = divided_layers(workload, self.sharded)
         found: list[Transfer] = []
-        for path, chain in chains:
-            layers = linears(path, chain)
+        for layers in heads.values():
             item_bytes = workload.activation_bytes or layers[0].weight.element_size()
             found += head_traffic(
                 placement, self.scheme, workload.batch_size // placement.workers, layers[0].in_features,
@@ -372,13 +373,13 @@ class Hybrid(OwnBatchShares, DDP):
             )  # fmt: skip
         return found + self._bucket_traffic(workload, trunk)
 
-
-def _path_in(network: nn.Module, name: str) -> str:
-    """The path of a module of the model, in the model itself or in a task around it."""
-    paths = [path for path, _ in network.named_modules() if path == name or path.endswith(f"model.{name}")]
-    if not paths:
-        raise ValueError(f"model.parallel.sharded: the network has no module {name!r}")
-    return min(paths, key=len)
+    @override
+    def device_share(self, workload: Workload) -> DeviceShare:
+        heads, trunk = divided_layers(workload, self.sharded)
+        item_bytes = workload.activation_bytes or workload.parameters[0].element_size()
+        workers = workload.placement.workers
+        share = head_share(heads, self.scheme, workers, -(-workload.batch_size // workers), item_bytes)
+        return replace(share, gradients=0.0, extra=(*share.extra, *self._kept(trunk)["extra"]))
 
 
 class _HybridSyncControl(BackwardSyncControl):

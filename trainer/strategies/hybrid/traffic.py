@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from ...core.traffic import Phase, Placement, Send, Transfer
+from ...core.transfers import Phase, Placement, Send, Transfer
 
 Scheme = Literal["a", "b", "c"]
 

@@ -1,6 +1,7 @@
 """strategy=local_sgd: local steps, averaged every h steps; with an outer momentum it is DiLoCo."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -8,7 +9,8 @@ from typing_extensions import override
 
 from ...base.errors import Problem
 from ...config.schema import Config
-from ...core.traffic import Transfer, Workload
+from ...core.traffic import Workload, even_share
+from ...core.transfers import DeviceShare, ExtraMemory, Transfer
 from ...hardware.schema import Topology
 from ..execution import PROCESSES, Execution
 from ..local_update.checks import at_least, choice, local_update_problems
@@ -98,3 +100,12 @@ class LocalSGD(LocalUpdateStrategy):
     def traffic(self, workload: Workload) -> list[Transfer]:
         """One all-reduce of all parameters every h steps."""
         return [workload.placement.all_reduce("parameters", "update", flat_bytes(workload), every=self.h)]
+
+    @override
+    def device_share(self, workload: Workload) -> DeviceShare:
+        """The last common weights, and with an outer momentum that."""
+        whole = flat_bytes(workload)
+        extra = [ExtraMemory("common weights", whole)]
+        if self.outer_momentum:
+            extra.append(ExtraMemory("outer momentum", whole))
+        return replace(even_share(workload), extra=tuple(extra))

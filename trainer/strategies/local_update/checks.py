@@ -7,6 +7,7 @@ from typing import Any
 
 from ...base.errors import Problem, listed, nearest
 from ...config.lightning.base_classes import class_overrides, is_module_class
+from ...config.rules.optimizer_checks import needs_whole_parameters
 from ...config.schema import Config
 from ...config.signatures import find, is_a, parameters_of
 from ..execution import Execution, execution_of
@@ -117,7 +118,16 @@ def server_optimizer_problems(config: Config) -> Iterator[Problem]:
         text = "the servers step with the config's optimizer, and this task brings its own (or there is none)"
         yield Problem("strategy", text, "asgd", "strategy=easgd, whose workers step by themselves")
         return
-    step = getattr(find("optimizer", config.optimizer), "step", None)
+    optimizer = find("optimizer", config.optimizer)
+    if needs_whole_parameters(optimizer):
+        name = config.optimizer.target.rpartition(".")[2]
+        text = f"{name} needs whole parameters for its step, and servers hold parts of one vector"
+        yield Problem("optimizer", text, config.optimizer.target, "optimizer=adamw")
+    for key, given in (("groups", config.optimizer.groups), ("layer_decay", config.optimizer.layer_decay)):
+        if given:
+            text = "the servers step with the optimizer's own options alone"
+            yield Problem(f"optimizer.{key}", text, None, "strategy=easgd, whose workers step by themselves")
+    step = getattr(optimizer, "step", None)
     closure = parameters_of(step).get("closure") if step is not None else None
     if closure is not None and closure.default is inspect.Parameter.empty:
         name = config.optimizer.target.rpartition(".")[2]

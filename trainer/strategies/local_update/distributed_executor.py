@@ -3,7 +3,6 @@
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from time import perf_counter
 from typing import Any, Literal
 
 import torch.distributed as dist
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ...base.log import log
+from ...core.logger_files import cut_logger
 from ...core.state import RunState
 from ...core.traffic import Ledger
 from ..param_server.client import ParamServerClient
@@ -87,8 +87,7 @@ class DistributedExecutor:
                 entry.scheduler.step()
         state.epoch, state.step, state.step_in_epoch = work.epoch, work.step, work.first_round
         for logger in state.fabric.loggers if self.worker == 0 else ():
-            if hasattr(logger, "cut_after"):
-                logger.cut_after(state.step)  # pyright: ignore[reportAttributeAccessIssue]
+            cut_logger(logger, state.step)
         log.info("worker %d joins again at epoch %d, step %d", self.worker, state.epoch + 1, state.step)
 
     def before_gradient(self) -> None:
@@ -125,11 +124,11 @@ class DistributedExecutor:
 
     def _execute(self, op: Op, evaluating: bool) -> Any:
         if isinstance(op, Sum):
-            began = perf_counter()
+            began = self.ledger.now()
             total = op.value.to(self.replica.values.device).clone()
             dist.all_reduce(total)
             self.ledger.all_reduce(total.nbytes)
-            self.ledger.exposed_seconds += perf_counter() - began
+            self.ledger.waited(began)
             return total
         assert self.client is not None
         if isinstance(op, Pull):

@@ -18,11 +18,12 @@ from typing_extensions import override
 
 from ...base.log import log
 from ...config.schema import Config
-from ...core.checkpoints.sharded_checkpoint import Shard, Shards
+from ...core.checkpoints.sharded_checkpoint import CheckpointShards, Shard
 from ...core.state import RunState
 from ...core.strategy_contract import StrategyContract
 from ...core.ticket_source import TicketSource
-from ...core.traffic import Ledger, Placement
+from ...core.traffic import Ledger
+from ...core.transfers import Placement
 from ...hardware.schema import Topology
 from ..declarations import LocalUpdate
 from ..execution import Execution
@@ -97,7 +98,7 @@ class LocalUpdateStrategy(LocalUpdate, StrategyContract, DDPStrategy):
         first = self.topology.server_placement == "first_node"
         placement = Placement(self.workers, self.topology.devices_per_node, first)
         # None in the base: it is counted always, from here on
-        self.ledger = Ledger(self.global_rank, placement)  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.ledger = Ledger(self.global_rank, placement, self.root_device)  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @property
     def global_rank(self) -> int:
@@ -269,7 +270,7 @@ class LocalUpdateStrategy(LocalUpdate, StrategyContract, DDPStrategy):
 
     @override
     def load_full_state(
-        self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: Shards | None
+        self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: CheckpointShards | None
     ) -> None:
         """Load the evaluation weights; then each worker's own state, if the same number of the same kind was saved."""
         saved = [] if shards is None else all_saved_workers(shards, self.kind)

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ...core.checkpoints.sharded_checkpoint import Shards
+from ...core.checkpoints.sharded_checkpoint import CheckpointShards
 from .flat_parameters import Replica
 from .ops import UpdateRule
 
@@ -38,7 +38,7 @@ def load_worker(
         buffer.copy_(value)
 
 
-def all_saved_workers(shards: Shards, kind: str) -> list[dict[str, Any]]:
+def all_saved_workers(shards: CheckpointShards, kind: str) -> list[dict[str, Any]]:
     """States of all workers, whichever processes held them; empty where another kind of strategy has saved."""
     found: list[dict[str, Any]] = []
     for process in range(shards.workers):

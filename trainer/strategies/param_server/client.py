@@ -1,12 +1,12 @@
 """A worker's client of all parameter servers: the shards as one vector."""
 
 from collections import Counter
-from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ...base.device_time import Moment
 from ...core.ticket_source import SyncReason, WorkRange
 from ...core.traffic import Ledger
 from . import protocol
@@ -60,7 +60,7 @@ class ParamServerClient:
 
     def pull(self) -> Tensor:
         """The parameters of all servers; those of one server are consistent, of one version."""
-        began = perf_counter()
+        began = self.ledger.now()
         values = self._fetch(protocol.PullRequest())
         self._count(began)
         return values.to(self.device)
@@ -83,7 +83,7 @@ class ParamServerClient:
 
     def push(self, value: Tensor, rates: tuple[float, ...]) -> None:
         """Send an update without waiting; the next request waits until every server has applied it."""
-        began = perf_counter()
+        began = self.ledger.now()
         self.flush()
         value = value.cpu()
         for connection, (start, end) in zip(self.connections, self.bounds, strict=True):
@@ -92,8 +92,8 @@ class ParamServerClient:
         self._push_in_flight = True
         self._count(began)
 
-    def _count(self, began: float) -> None:
-        self.ledger.exposed_seconds += perf_counter() - began
+    def _count(self, began: Moment) -> None:
+        self.ledger.waited(began)
         for server, (start, end) in enumerate(self.bounds):
             self.ledger.with_server(server, (end - start) * self.dtype.itemsize)
 
@@ -128,11 +128,11 @@ class ParamServerClient:
             trained: tickets of the work range that it has trained.
         """
         self.flush()
-        began = perf_counter()
+        began = self.ledger.now()
         self._queue.send(protocol.Draw(requested, trained))
         reply = self._queue.receive(protocol.Ticket, protocol.Synchronize)
         self.rounds = reply.rounds
-        self.ledger.exposed_seconds += perf_counter() - began
+        self.ledger.waited(began)
         return reply.number if isinstance(reply, protocol.Ticket) else reply.reason
 
     def barrier(self) -> bool:

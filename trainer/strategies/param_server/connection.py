@@ -8,8 +8,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ...base.handshake import inherited_secret
-from ...core.peer_authentication import authenticate_peers
-from ...core.tcp_store import open_store
+from ...core.communication.peer_authentication import authenticate_peers
+from ...core.communication.tcp_store import open_store
 from .protocol import HEADER_LENGTH, Expected, Message, decode, encode
 
 _TIMEOUT = timedelta(days=30)

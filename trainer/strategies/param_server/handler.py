@@ -165,11 +165,10 @@ class RequestHandler:
         server = self.server
         with server.changed:
             server.changed.wait_for(lambda: not server.present or server.accepts_joins)
-            work = server.queue.work
-            joins = bool(server.present) and work is not None
-            if joins:
+            work = server.queue.work if server.present else None
+            if work is not None:
                 server.present.add(self.worker)
-        self.connection.send(protocol.CurrentWork(work) if joins and work is not None else protocol.Finished())
+        self.connection.send(protocol.Finished() if work is None else protocol.CurrentWork(work))
 
     def _save(self, request: protocol.Save) -> None:
         server = self.server

@@ -10,7 +10,7 @@ import torch
 from ...base.handshake import AuthenticationError
 from ...base.log import log
 from ...config.schema import Config
-from ...core.tcp_store import open_store
+from ...core.communication.tcp_store import open_store
 from .connection import ServerConnection
 from .handler import RequestHandler
 from .protocol import ProtocolError

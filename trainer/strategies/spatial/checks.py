@@ -24,6 +24,9 @@ def problems(config: Config) -> Iterator[Problem]:
     if config.trainer.compile:
         text = "strategy=spatial moves halos inside the model's forward, which cannot be compiled"
         yield Problem("trainer.compile", text, True, "trainer.compile=false")
+    if config.trainer.activation_checkpointing:
+        text = "strategy=spatial moves halos inside the model's forward, which cannot be computed again"
+        yield Problem("trainer.activation_checkpointing", text, True, "trainer.activation_checkpointing=false")
     if config.trainer.precision.startswith("16-"):
         text = "each worker would scale the loss by the overflows of its own tiles"
         remedy = f"trainer.precision=bf16-{config.trainer.precision.removeprefix('16-')}"

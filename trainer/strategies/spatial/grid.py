@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ...core.protocols import ReceptiveField, Tileable
-from ...core.traffic import Phase, Placement, Send, Transfer
+from ...core.transfers import Phase, Placement, Send, Transfer
 
 Pairs = dict[tuple[int, int], int]
 """Positions that travel from one worker to another, for those that have any to send."""

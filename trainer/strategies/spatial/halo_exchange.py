@@ -6,7 +6,7 @@ later first: so in backward, too, messages are under way while the positions wit
     start, inner part, finish, border part;   in backward: border part, finish, inner part, start
 """
 
-from time import perf_counter
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -14,19 +14,28 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from ...core.traffic import Ledger, Phase, Placement, Transfer
+from ...base.device_time import Moment
+from ...core.traffic import Ledger
+from ...core.transfers import Phase, Placement, Transfer
+from ..connect import connect
 from .grid import Pairs, Rectangle, transfer
 
 
 class HaloChannel:
     """Messages between workers, in a group of their own, counted."""
 
-    def __init__(self, ledger: Ledger):
+    def __init__(self, ledger: Ledger, timeout: timedelta | None = None):
         self.ledger = ledger
-        self._group: Any = dist.new_group()
+        self.peers: set[int] = set()
+        """Workers with which halos are exchanged."""
+        self._group: Any = dist.new_group(timeout=timeout)
         self._nccl = dist.get_backend(self._group) == "nccl"
         self._sending: list[tuple[Any, Any]] = []
         """What is under way, and the tensors, which must live as long."""
+
+    def connect(self, device: torch.device) -> None:
+        """Open the connections to all peers. Every worker must call it."""
+        connect(device, self._group, self.peers)
 
     def exchange(self, outgoing: dict[int, Tensor], incoming: dict[int, Tensor], tag: int) -> "PendingHalo":
         """Start sending and receiving; `incoming` are the tensors to be filled."""
@@ -49,17 +58,21 @@ class HaloChannel:
         operations += [dist.P2POp(dist.isend, tensor, peer, self._group) for peer, tensor in outgoing.items()]
         return dist.batch_isend_irecv(operations) if operations else []
 
-    def received(self, began: float) -> None:
+    def now(self) -> Moment:
+        """The moment in which a wait begins."""
+        return self.ledger.now()
+
+    def received(self, began: Moment) -> None:
         """Messages have come that were waited for since `began`."""
-        self.ledger.exposed_seconds += perf_counter() - began
+        self.ledger.waited(began)
 
     def drain(self) -> None:
         """Wait until everything sent has left."""
-        began = perf_counter()
+        began = self.now()
         for work, _ in self._sending:
             work.wait()
         self._sending.clear()
-        self.ledger.exposed_seconds += perf_counter() - began
+        self.ledger.waited(began)
 
     def announce(self, what: str, phase: Phase, pairs: Pairs, position_bytes: float) -> None:
         """The next `exchange`, as it is for all workers: `DryRun` wants to know it.
@@ -74,9 +87,9 @@ class HaloChannel:
         if self.ledger.placement.workers == 1:
             return
         self.ledger.all_reduce(tensor.nbytes)
-        began = perf_counter()
+        began = self.now()
         dist.all_reduce(tensor)
-        self.ledger.exposed_seconds += perf_counter() - began
+        self.ledger.waited(began)
 
 
 class DryRun(HaloChannel):
@@ -84,6 +97,7 @@ class DryRun(HaloChannel):
 
     def __init__(self, placement: Placement):
         self.placement = placement
+        self.peers = set()
         self.transfers: list[Transfer] = []
 
     @override
@@ -96,7 +110,11 @@ class DryRun(HaloChannel):
         return PendingHalo(self, [], incoming)
 
     @override
-    def received(self, began: float) -> None:
+    def now(self) -> Moment:
+        return None
+
+    @override
+    def received(self, began: Moment) -> None:
         """Nothing was waited for."""
 
     @override
@@ -117,7 +135,7 @@ class PendingHalo:
 
     def wait(self) -> dict[int, Tensor]:
         """What has come, by sender."""
-        began = perf_counter()
+        began = self._link.now()
         for work in self._works:
             work.wait()
         self._link.received(began)
@@ -148,6 +166,7 @@ class Halo:
     ):
         self.link, self.what, self.own, self.region = link, what, own, region
         self.gives, self.takes, self.pairs, self.tag = gives, takes, pairs, tag
+        link.peers.update(gives, takes)
 
     def give(self, x: Tensor, phase: Phase) -> PendingHalo:
         """Start to send the own part (batch, channels, *own) to those who need of it, and to receive the halo."""

@@ -17,12 +17,14 @@ from typing_extensions import override
 
 from ...base.errors import Problem
 from ...config.schema import Config
-from ...core.checkpoints.sharded_checkpoint import Shard, Shards, TensorSlice
+from ...core.checkpoints.sharded_checkpoint import CheckpointShards, Shard, TensorSlice
 from ...core.lightning_compat import BackwardSyncControl
 from ...core.strategy_contract import StrategyContract
-from ...core.traffic import Ledger, Placement, Transfer, Workload
+from ...core.traffic import Ledger, Workload
+from ...core.transfers import DeviceShare, Placement, Transfer
 from ..declarations import OwnBatchShares
 from .checks import problems
+from .device_share import path_of, tiled_share
 from .dry_run import leave_meta
 from .grid import Grid
 from .halo_exchange import DryRun, HaloChannel
@@ -89,10 +91,11 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
     def setup_environment(self) -> None:
         super().setup_environment()
         workers = self.num_nodes * self.num_processes
+        placement = Placement(workers, self.num_processes)
         # None in the base: it is counted always, from here on
-        self.ledger = Ledger(self.global_rank, Placement(workers, self.num_processes))  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.ledger = Ledger(self.global_rank, placement, self.root_device)  # pyright: ignore[reportIncompatibleVariableOverride]
         self.grid = self._grid_of(workers)
-        self._link = HaloChannel(self.ledger)
+        self._link = HaloChannel(self.ledger, self._timeout)
 
     def _grid_of(self, workers: int) -> Grid:
         grid = Grid(*self._asked_grid) if self._asked_grid is not None else Grid.of(workers)
@@ -126,6 +129,7 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
         materialize(module, self.root_device)
         module.to(self.root_device)
         self._sort_parameters(module)
+        self._link.connect(self.root_device)
         return module
 
     def _tile(self, module: nn.Module, grid: Grid, rank: int, link: HaloChannel) -> list[Region]:
@@ -135,7 +139,7 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
         regions: list[Region] = []
         tag = 0
         for name in self._tiled_names:
-            path = _found(module, name)
+            path = path_of(module, name)
             region = Region(module.get_submodule(path), path, grid, rank, link, tag)
             parent, _, own = path.rpartition(".")
             setattr(module.get_submodule(parent), own, region.module)
@@ -166,12 +170,12 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
         self._link.drain()
 
     @override
-    def clip(self, module: Any, optimizer: Any, value: float, algorithm: str) -> None:
+    def clip(self, module: Any, optimizer: Any, value: float, algorithm: str) -> Tensor | None:
         """By value as everywhere; by the norm over all tiles, and over what each worker has a copy of."""
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if algorithm == "value":
             nn.utils.clip_grad_value_(parameters, value)
-            return
+            return None
         tiled = [p.grad for p in parameters if id(p) in self._places]
         rest = [p.grad for p in parameters if id(p) not in self._places]
         squares = _sum_of_squares(tiled, self.root_device)
@@ -181,6 +185,7 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
         for parameter in parameters:
             assert parameter.grad is not None
             parameter.grad.mul_(factor.to(parameter.grad.dtype))
+        return norm
 
     @override
     def flush_pending_updates(self, task: LightningModule) -> None:
@@ -204,7 +209,7 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
     def traffic(self, workload: Workload) -> list[Transfer]:
         """Of a forward and backward of worker 0 with the whole batch, in tensors without memory; clipping by norm adds
         one number, which is not counted."""
-        from ...config.torch_compat import FakeTensorMode  # costs a training nothing
+        from ...config.meta_device.torch_compat import FakeTensorMode  # costs a training nothing
 
         placement, link = workload.placement, DryRun(workload.placement)
         network, half = deepcopy(workload.network).to("meta").eval(), workload.activation_bytes == 2
@@ -217,6 +222,13 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
             workload.forward(network, images).sum().backward()
             _sum_gradients(_shared_of(regions), link)
         return link.transfers
+
+    @override
+    def device_share(self, workload: Workload) -> DeviceShare:
+        network = workload.network
+        item_bytes = workload.activation_bytes or workload.parameters[0].element_size()
+        paths, grid = [path_of(network, name) for name in self._tiled_names], self._grid_of(workload.placement.workers)
+        return tiled_share(network, paths, grid, workload.batch_size, item_bytes)
 
     def _tiled(self, task: nn.Module) -> dict[str, nn.Parameter]:
         return {name: p for name, p in task.named_parameters() if id(p) in self._places}
@@ -261,7 +273,7 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
 
     @override
     def local_tensors(
-        self, task: nn.Module, saved: dict[str, Tensor], shards: Shards | None, prefix: str
+        self, task: nn.Module, saved: dict[str, Tensor], shards: CheckpointShards | None, prefix: str
     ) -> dict[str, Tensor]:
         """The inverse of both: of tiled tensors no more than the own rectangles are read."""
         parameters = task.named_parameters()
@@ -273,7 +285,7 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
 
     @override
     def load_full_state(
-        self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: Shards | None
+        self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: CheckpointShards | None
     ) -> None:
         """From a checkpoint of any strategy and grid: of tiled tensors the own rectangles are read, and no more."""
         parameters = dict(task.named_parameters())
@@ -293,7 +305,7 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
                 kept[number] = {k: self._part(shards, f"{name}/{k}", whole.get(k), parameter) for k in sorted(keys)}
         optimizer.load_state_dict({**state["optimizer"], "state": kept})
 
-    def _part(self, shards: Shards | None, name: str, whole: Any, parameter: Tensor | None) -> Any:
+    def _part(self, shards: CheckpointShards | None, name: str, whole: Any, parameter: Tensor | None) -> Any:
         """This worker's part of a saved value."""
         tiled = parameter is not None and id(parameter) in self._places
         if shards is not None and name in shards.tensors:
@@ -359,24 +371,12 @@ def _sum_gradients(shared: Iterable[nn.Parameter], link: HaloChannel) -> None:
             gradient.copy_(summed.view_as(gradient))
 
 
-def _found(module: nn.Module, name: str) -> str:
-    """The path of a module that the model calls `name`.
-
-    Raises:
-        ValueError: there is none.
-    """
-    paths = [path for path, _ in module.named_modules() if path == name or path.endswith(f".{name}")]
-    if not paths:
-        raise ValueError(f"parallel.tiled names {name!r}, and the model has no such module")
-    return min(paths, key=len)
-
-
 def _numbered(optimizer: Optimizer) -> dict[int, Tensor]:
     """The optimizer's parameters under the numbers that its state_dict gives them."""
     return dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
 
 
-def _divided(shards: Shards | None, prefix: str) -> list[str]:
+def _divided(shards: CheckpointShards | None, prefix: str) -> list[str]:
     return [] if shards is None else [n.removeprefix(prefix) for n in shards.tensors if n.startswith(prefix)]
 
 

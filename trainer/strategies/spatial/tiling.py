@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...core.keyed_dropout import KeyedDropout
+from ...core.keyed.dropout import KeyedDropout
 from ...core.protocols import Tileable, Transposed
 from ...core.sync_batchnorm import GlobalBatchNorm
 from ...core.torch_compat import NormBase

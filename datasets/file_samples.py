@@ -1,0 +1,52 @@
+"""Samples that are a file each, in a directory or an archive."""
+
+import operator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .decode import Least, decode
+from .files import Files
+from .image_samples import ImageSamples
+
+
+class FileSamples(ImageSamples):
+    """Base of datasets of image files. A subclass sets the attributes.
+
+    Attributes:
+        _files: all files of a directory or an archive.
+        _members: [N], index of each sample's file.
+        _labels: [N], class of each sample, or the number of its set of labels.
+    """
+
+    thread_safe: bool = True
+    _files: Files
+    _members: NDArray[np.int64]
+    _labels: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """[N], class of each sample, or the number of its set of labels."""
+        return self._labels
+
+    def original(self, index: int) -> tuple[bytes, int]:
+        """The file of a sample as it is, and class, or the number of its set of labels.
+
+        Raises:
+            OSError, ValueError: it cannot be read; the message has its name.
+        """
+        return self._files.read(int(self._members[operator.index(index)])), self._label(index)
+
+    def name(self, index: int) -> str:
+        """The path of a sample's file."""
+        return self._files.path(int(self._members[index]))
+
+    def _pixels(self, index: int, least: Least) -> NDArray[np.uint8]:
+        member = int(self._members[index])
+        return decode(self._files.read(member), self._files.path(member), least, self.limits)
+
+    def _label(self, index: int) -> int:
+        return int(self._labels[index])

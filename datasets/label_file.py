@@ -1,0 +1,90 @@
+"""Labels of images that have any number of classes, from a CSV file."""
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from .limits import Limits, read_regular
+
+_HEADER = ["image", "labels"]
+LabelSet = tuple[int, ...]
+"""Different classes, ascending."""
+
+
+class LabelFile(NamedTuple):
+    """What a CSV file says."""
+
+    class_names: tuple[str, ...]
+    """All names in the file, sorted."""
+    label_sets: tuple[LabelSet, ...]
+    """Different sets of classes, sorted."""
+    sets: dict[str, int]
+    """Index in `label_sets` by the image's path."""
+
+
+def read_labels(path: Path, limits: Limits) -> LabelFile:
+    """The labels of a file whose first line is `image,labels`.
+
+    The others name an image and its classes with `;` between them, or none.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it has another form, or an image twice; the message has the line.
+    """
+    names_of: dict[str, frozenset[str]] = {}
+    for line, image, labels in _rows(path, limits):
+        names = [name for part in labels.split(";") if (name := part.strip())]
+        if image in names_of:
+            raise ValueError(f"{path}, line {line}: {image} is listed twice")
+        if len(set(names)) < len(names):
+            raise ValueError(f"{path}, line {line}: {image} has the same label twice")
+        names_of[image] = frozenset(names)
+    class_names = tuple(sorted(frozenset().union(*names_of.values())))
+    if not class_names:
+        raise ValueError(f"{path} names no labels; expected lines such as train/1.jpg,cat;dog")
+    numbers = {name: number for number, name in enumerate(class_names)}
+    found = {image: tuple(sorted(numbers[name] for name in names)) for image, names in names_of.items()}
+    places = numbered(found.values())
+    return LabelFile(class_names, tuple(places), {image: places[each] for image, each in found.items()})
+
+
+def numbered(sets: Iterable[LabelSet]) -> dict[LabelSet, int]:
+    """The different sets of classes, sorted, and the number of each."""
+    return {each: number for number, each in enumerate(sorted(set(sets)))}
+
+
+def _rows(path: Path, limits: Limits) -> Iterator[tuple[int, str, str]]:
+    """Number of the line, path of the image, and the text of its labels."""
+    reader = csv.reader(io.StringIO(_text(path, limits), newline=""), strict=True)
+    try:
+        if [cell.strip().lower() for cell in next(reader, [])] != _HEADER:
+            raise ValueError(f"{path} must begin with the line {','.join(_HEADER)}")
+        for row in reader:
+            if row and len(row) != len(_HEADER):
+                raise ValueError(f"{path}, line {reader.line_num}: {len(row)} cells, expected an image and its labels")
+            if row:
+                yield reader.line_num, re.sub(r"^(\./)+", "", row[0].strip()), row[1]
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+
+
+def _text(path: Path, limits: Limits) -> str:
+    try:
+        return read_regular(str(path), limits).decode("utf-8-sig", "surrogateescape")
+    except FileNotFoundError:
+        raise FileNotFoundError(f"{path} does not exist; expected a CSV file that begins with image,labels") from None
+
+
+def check_listed(path: Path, images: Sequence[str], listed: LabelFile) -> None:
+    """Raise ValueError if images lack labels, or labels their image."""
+    known = set(images)
+    for kind, names in (
+        ("has no line for", [image for image in images if image not in listed.sets]),
+        ("names images that do not exist, by their paths below dataset.root:", sorted(listed.sets.keys() - known)),
+    ):
+        if names:
+            shown = ", ".join(names[:3]) + (f" and {len(names) - 3:,} more" if len(names) > 3 else "")
+            raise ValueError(f"{path} {kind} {shown}")

@@ -1,0 +1,1 @@
+"""Datasets of patches that are cut out of photographs."""

@@ -1,0 +1,62 @@
+"""`leyden inspect augment`: a contact sheet of what the network sees."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from leyden.trainer.cli.main import main
+
+DIGITS = ["dataset=digits", "dataset.image_size=16", "model=mlp"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def tiles(file: Path) -> np.ndarray:
+    """Rows, columns, height, width, colour of the sheet."""
+    sheet = np.asarray(Image.open(file).convert("RGB"))
+    side = 16 * 7 + 2
+    assert sheet.shape == (8 * side, 8 * side, 3)
+    return sheet.reshape(8, side, 8, side, 3).transpose(0, 2, 1, 3, 4)
+
+
+def test_a_row_is_a_sample_and_a_column_an_epoch(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "augment", *DIGITS, "augment=none", "--out", "plain.png"]) == 0
+    assert main(["inspect", "augment", *DIGITS, "augment=crop"]) == 0
+    assert "augment.png: 8 training samples, one a row, in epochs 0 to 7" in capsys.readouterr().out
+    assert sorted(path.name for path in here.iterdir()) == ["augment.png", "plain.png"]
+    plain, changed = tiles(here / "plain.png"), tiles(here / "augment.png")
+    assert (plain == plain[:, :1]).all(), "without augmentation every epoch is the same"
+    assert len({row[0].tobytes() for row in plain}) == 8
+    assert all(len({tile.tobytes() for tile in row}) > 4 for row in changed)
+
+
+def test_batches_and_growing_images_are_drawn(here: Path) -> None:
+    grown = ["augment=[airbench,mixup]", "+augment.size={0:8,4:16}"]
+    assert main(["inspect", "augment", *DIGITS, *grown]) == 0
+    found = tiles(here / "augment.png")
+    assert len({tile.tobytes() for tile in found[0]}) > 4
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["inspect"], "inspect"),
+        (["inspect", "model"], "model"),
+        (["inspect", "augment", "--best"], "chooses a checkpoint"),
+        (["inspect", "augment", "--out", "x.jpg"], "must be a .png file"),
+        (["inspect", "augment", "augment=mixup", "augment.batch.mix.mixup=-2"], "augment.batch.mix.mixup"),
+        (["inspect", "augment", "augment.padding=x"], "augment.padding"),
+    ],
+)
+def test_mistakes_are_named_and_leave_nothing(
+    here: Path, capsys: pytest.CaptureFixture[str], words: list[str], text: str
+) -> None:
+    assert main(words) == 2
+    assert text in capsys.readouterr().err
+    assert not list(here.iterdir())

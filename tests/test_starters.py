@@ -1,0 +1,128 @@
+"""`leyden` started once a rank by another launcher: refused, where each process would train alone."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from runs import TINY
+from slurm_cluster import NEEDS_SLURM, SlurmCluster
+
+from leyden.trainer.base.errors import ConfigError
+from leyden.trainer.cli.main import main
+from leyden.trainer.launch.external.starters import STARTERS, refuse_starter
+
+LEYDEN = [sys.executable, "-m", "leyden"]
+TORCHRUN = {"RANK": "0", "WORLD_SIZE": "2"}
+SLURM_STEP = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "3"}
+LAUNCHED = [
+    TORCHRUN,
+    {"OMPI_COMM_WORLD_SIZE": "8", "OMPI_COMM_WORLD_RANK": "5"},
+    {"PMI_SIZE": "3", "PMI_RANK": "1"},
+    {"JSM_NAMESPACE_SIZE": "6", "JSM_NAMESPACE_RANK": "4"},
+    SLURM_STEP,
+]
+ALONE = [
+    {},
+    {"RANK": "0", "WORLD_SIZE": "1"},
+    {"WORLD_SIZE": "4"},  # set by hand, or by the image of a container
+    {"RANK": "1"},
+    {"WORLD_SIZE": "", "RANK": ""},
+    {"OMPI_COMM_WORLD_SIZE": "1"},
+    {"PMI_SIZE": "1"},
+    {"SLURM_NTASKS": "4", "SLURM_PROCID": "0"},  # inside `salloc -n 4`, and in a batch script
+    {"SLURM_STEP_NUM_TASKS": "1"},
+]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for launcher in STARTERS:
+        monkeypatch.delenv(launcher.size, raising=False)
+        monkeypatch.delenv(launcher.rank, raising=False)
+    return tmp_path
+
+
+def named(environment: dict[str, str]) -> str:
+    return " ".join(environment)
+
+
+@pytest.mark.parametrize("environment", LAUNCHED, ids=named)
+def test_one_of_several_processes_is_refused_with_its_variables(environment: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as refused:
+        refuse_starter(environment)
+    message = " ".join(str(refused.value).split())
+    size, rank = sorted(environment, key=lambda name: "SIZE" not in name and "NUM" not in name)
+    assert f"{size} = {environment[size]}" in message
+    assert f"{rank}={environment[rank]}" in message
+    assert "start `leyden` once" in message
+
+
+@pytest.mark.parametrize("environment", ALONE, ids=named)
+def test_a_process_of_its_own_is_not(environment: dict[str, str]) -> None:
+    refuse_starter(environment)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [TINY, ["train", "-m", "seed=1,2"], ["eval", "RUN"], ["resume", "RUN"], ["doctor", "topology=cpu"]],
+    ids=" ".join,
+)
+def test_what_starts_workers_is_refused_and_leaves_nothing(
+    words: list[str], here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in TORCHRUN.items():
+        monkeypatch.setenv(name, value)
+    assert main(words) == 2
+    assert "WORLD_SIZE = 2" in capsys.readouterr().err
+    assert not list(here.iterdir())
+
+
+@pytest.mark.parametrize(
+    "words", [["--help"], ["help", "seed"], ["status"], ["--cfg", "job"], ["topology"], ["schema"]], ids=" ".join
+)
+def test_what_only_prints_is_not(words: list[str], here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SLURM_STEP.items():
+        monkeypatch.setenv(name, value)
+    assert main(words) == 0
+
+
+def test_srun_may_start_the_agent_of_each_host(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in SLURM_STEP.items():
+        monkeypatch.setenv(name, value)
+    assert main(["node", "--rendezvous", "localhost:29400", "RUN"]) == 2
+    message = capsys.readouterr().err
+    assert "SLURM" not in message
+    assert "RUN" in message
+
+
+@pytest.mark.slow
+def test_torchrun(here: Path) -> None:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--no-python"]
+    done = subprocess.run([*launcher, *LEYDEN, *TINY], capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode != 0
+    assert "WORLD_SIZE = 2" in done.stderr
+    assert "exitcode  : 2" in done.stderr
+    assert not list(here.iterdir())
+
+
+@pytest.mark.slow
+@NEEDS_SLURM
+def test_steps_and_allocations_of_slurm(slurm: SlurmCluster, here: Path) -> None:
+    """A step of several tasks is refused; one task, and a shell in an allocation for several, train."""
+
+    def run(*launcher: str) -> tuple[int, str, int]:
+        command = [*launcher, *LEYDEN, *TINY, "trainer.max_epochs=1", "logger=none", "callbacks=none"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=slurm.environment)
+        return done.returncode, done.stderr, len(list(here.glob("outputs/*/*/config.yaml")))
+
+    code, message, runs = run("srun", "--ntasks=2")
+    assert (code, runs) == (2, 0)
+    assert message.count("SLURM_STEP_NUM_TASKS = 2") == 2
+    code, message, runs = run("srun", "--ntasks=1")
+    assert (code, runs) == (0, 1), message
+    code, message, runs = run("salloc", "--ntasks=4")
+    assert (code, runs) == (0, 2), message

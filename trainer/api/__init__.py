@@ -1,0 +1,1 @@
+"""The Python interface: what `import leyden` offers, and what the verbs of the command call."""

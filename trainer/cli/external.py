@@ -1,0 +1,54 @@
+"""A command that another program has started once a rank: rank 0 executes it, the others are workers of its run."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+
+from ..base.errors import ConfigError
+from ..launch.external.placement import HostPlacement
+from ..launch.external.rendezvous import ExternalRendezvous
+from ..launch.external.sizes import sizes
+from ..launch.external.starters import EXTERNAL, world_of
+from .train_verbs import go_on
+
+Verb = Callable[[argparse.Namespace], int]
+
+
+def run_external(parsed: argparse.Namespace, verb: Verb) -> int:
+    """This process's part of the command. Returns its exit code; does not return where a run has failed.
+
+    Raises:
+        ConfigError: a mistake, on rank 0 alone, the others return 2.
+    """
+    from ..entrypoints.external import follow
+
+    with ExternalRendezvous(world_of(os.environ)) as rendezvous:
+        code = 1
+        try:
+            placement = rendezvous.gather()
+            code = follow(rendezvous) if rendezvous.world.rank else _executed(parsed, verb, rendezvous, placement)
+        except ConfigError as error:
+            code = 2
+            if not rendezvous.in_run:
+                raise
+            print(error.rendered(), file=sys.stderr)
+        finally:
+            rendezvous.announce_end(code)
+        if code and rendezvous.in_run:
+            _exit(code)
+    return code
+
+
+def _exit(code: int) -> None:
+    """Exit at once: the threads of a broken process group would abort the interpreter's shutdown."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def _executed(parsed: argparse.Namespace, verb: Verb, rendezvous: ExternalRendezvous, placement: HostPlacement) -> int:
+    folder = rendezvous.earlier_folder() if rendezvous.world.restarts else None
+    if folder is not None:
+        return go_on(parsed, folder, [EXTERNAL, *sizes(placement)])
+    return verb(parsed)

@@ -1,0 +1,1 @@
+"""`leyden find`: the range test of learning rates, and the largest batch size."""

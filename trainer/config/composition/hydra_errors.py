@@ -1,0 +1,360 @@
+"""Errors of Hydra translated to Leyden's: key, value, allowed values, place where it was set, remedy."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, ValueType
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ...base import limited_yaml
+from ...base.errors import ConfigError, Problem, listed, nearest, refuse
+from ...base.open_files import open_file_error
+from ...base.paths import exists, shown
+from ..hydra_compat import yaml_file
+from ..known_names import known_choice
+from ..validation import unknown_key
+
+
+class Groups(Protocol):
+    """The part of Hydra's loader that messages need."""
+
+    repository: Any
+
+    def list_groups(self, parent_name: str) -> list[str]: ...
+
+    def get_group_options(self, group_name: str) -> list[str]: ...
+
+    def plain_values(self, config_name: str | None, overrides: Sequence[str]) -> dict[str, Any]: ...
+
+    def load_configuration(self, config_name: str | None, overrides: list[str], run_mode: RunMode) -> DictConfig: ...
+
+
+_LONG = 500
+"""Characters of an override that no person types."""
+
+
+@dataclass(frozen=True)
+class CompositionRequest:
+    """The composition that failed: loader, root config and overrides."""
+
+    loader: Groups
+    config_name: str | None
+    overrides: list[str]
+
+    def typed(self, key: str) -> str:
+        """The override that sets this key, as typed; "" if none does."""
+        sets_it = [o for o in self.overrides if self.key_of(o) in _spellings(key)]
+        return f"override '{sets_it[-1]}'" if sets_it else ""
+
+    def parsed(self) -> list[Override]:
+        return OverridesParser.create().parse_overrides(self.overrides)
+
+    def groups(self) -> list[str]:
+        """Names of the config groups."""
+        return self.loader.list_groups("")
+
+    def values_without(self, key: str) -> dict[str, Any]:
+        """Composed values without the override of a key; without any override if that fails too."""
+        others = [o for o in self.overrides if self.key_of(o) not in _spellings(key)]
+        try:
+            return self.loader.plain_values(self.config_name, others)
+        except ConfigError:
+            return self.loader.plain_values(self.config_name, [])
+
+    @staticmethod
+    def key_of(override: str) -> str:
+        return re.sub(r"^[+~]+", "", override.split("=")[0])
+
+
+def _spellings(key: str) -> tuple[str, ...]:
+    return (key, key.replace("dataset", "data", 1)) if key.startswith("dataset") else (key,)
+
+
+def explained(error: Exception, request: CompositionRequest) -> ConfigError:
+    """The error to show in place of Hydra's.
+
+    Raises:
+        SystemFailure: it is none of the config's: there are too many open files.
+    """
+    if isinstance(error, ConfigError):
+        return error
+    lack = open_file_error(error)
+    if lack is not None:
+        raise lack from error
+    if isinstance(error, OverrideParseException):
+        return _unreadable_override(error)
+    if isinstance(error, MissingConfigException):
+        return _missing_choice(error, request)
+    if isinstance(error, yaml.MarkedYAMLError):
+        return _yaml_syntax(error)
+    if isinstance(error, RecursionError):
+        return _leads_back(request)
+    if isinstance(error, ValueError) and (unreadable := _unreadable_number(request)) is not None:
+        return unreadable
+    for pattern, explain in _BY_TEXT.items():
+        match = re.search(pattern, str(error), re.DOTALL)
+        if match:
+            return explain(match, request)
+    return _other(error, request)
+
+
+def _unreadable_override(error: OverrideParseException) -> ConfigError:
+    typed = error.override
+    key, equals, value = typed.partition("=")
+    if not equals:
+        return refuse(typed, "is neither a verb nor key=value", remedy=f"{typed}=VALUE")
+    if not re.fullmatch(r"[+~]*[\w./@:$-]+", key):
+        return refuse(typed, f"the part before = is not a key: {key!r}", remedy="key=VALUE, without spaces")
+    quoted = value.replace("'", "\\'")
+    text = "the value cannot be read: brackets must match, and text with any of = ~ { } ( ) , or quotes must be quoted"
+    return refuse(key.lstrip("+"), text, value, f"\"{key}='{quoted}'\"", f"override '{typed}'")
+
+
+def _leads_back(request: CompositionRequest) -> ConfigError:
+    """A defaults list that contains itself, or an override of thousands of brackets."""
+    longest = max(request.overrides, key=len, default="")
+    if len(longest) > _LONG:
+        key, _, value = longest.partition("=")
+        return refuse(key.lstrip("+"), "the value is nested too deeply", value)
+    groups = request.groups()
+    chosen = [f"'{override}'" for override in request.overrides if request.key_of(override) in groups]
+    where = f"one of {listed(chosen)}" if chosen else ""
+    return refuse("defaults", "the defaults list of a file leads back to itself", where=where)
+
+
+def _unreadable_number(request: CompositionRequest) -> ConfigError | None:
+    """The override whose number has more digits than Python reads, if that is what is wrong."""
+    for override in request.overrides:
+        key, _, value = override.partition("=")
+        try:
+            OverridesParser.create().parse_override(override)
+        except HydraException:
+            continue
+        except ValueError:
+            return refuse(key.lstrip("+"), "a number has too many digits", value, where="an override")
+    return None
+
+
+def _missing_choice(error: MissingConfigException, request: CompositionRequest) -> ConfigError:
+    path = error.missing_cfg_file or ""
+    group, name = _group_and_name(path, request)
+    if not group:
+        return _missing_root(name, request)
+    options = list(error.options or request.loader.get_group_options(group))
+    if not options:
+        return refuse(group, f"there is no config group {group!r}", name, where=_choice_place(group, name, request))
+    where = _choice_place(group, name, request)
+    problem = _no_such_choice(group, name, options, where).problems[0]
+    key, _, meant = problem.remedy.partition("=")
+    if "[" in where and key == group:
+        typed = where.removeprefix("override ").strip("'")
+        problem = replace(problem, remedy=_in_list(typed, name, meant))
+    return ConfigError(problem)
+
+
+def _group_and_name(path: str, request: CompositionRequest) -> tuple[str, str]:
+    """Group and choice of a config path; the choice may be a path itself, as in `data=photos/train`."""
+    groups = [o.key_or_group for o in request.parsed()]
+    groups = ["dataset" if group == "data" else group for group in groups]
+    inside = [group for group in groups if path.startswith(f"{group}/") and group in request.groups()]
+    if inside and not any(path.startswith(f"{group}/") for group in request.groups() if "/" in group):
+        return inside[-1], path[len(inside[-1]) + 1 :]
+    group, _, name = path.rpartition("/")
+    return group, name
+
+
+def _in_list(typed: str, name: str, meant: str) -> str:
+    """The override of a list of choices, such as `callbacks=[default,emma]`, with one choice corrected."""
+    group, _, listed_names = typed.partition("=")
+    names = [item.strip() for item in listed_names.strip("[]").split(",")]
+    in_place = [own for item in names for own in (meant.strip("[]").split(",") if item == name else [item])]
+    return f"{group}=[{','.join(dict.fromkeys(in_place))}]"
+
+
+def _no_such_choice(group: str, name: str, options: list[str], where: str) -> ConfigError:
+    if (group, name) == ("hydra/sweeper", "optuna"):
+        return refuse(group, "is not installed", name, "pip install 'leyden[optuna]'", where)
+    known = known_choice(group, name)
+    close = None if known else nearest(name, options)
+    meant = f"; did you mean {close}?" if close else ""
+    text = f"there is no such choice{meant}\n{group} can be {listed(options)}"
+    remedy = known or (f"{group}={close}" if close else "")
+    if group == "dataset" and not remedy and exists(name):
+        remedy = f"dataset=image_folder dataset.root={name}"
+    return refuse(group, text, name, remedy, where)
+
+
+def _missing_root(name: str, request: CompositionRequest) -> ConfigError:
+    options = request.loader.get_group_options("")
+    close = nearest(name, options) or options[0]
+    return refuse("--config-name", f"there is no {name}.yaml to start from", name, f"--config-name {close}")
+
+
+def _choice_place(group: str, name: str, request: CompositionRequest) -> str:
+    """The override or the line of a defaults list that makes a choice."""
+    for override in reversed(request.parsed()):
+        if override.key_or_group in _spellings(group) and name in _names(override.value()):
+            return f"override '{override.input_line}'"
+    roots = [f"{o.key_or_group}/{n}" for o in request.parsed() for n in _names(o.value())]
+    for config_path in [*roots, request.config_name or ""]:
+        place = _line_of_choice(config_path, group, name, request)
+        if place:
+            return place
+    return ""
+
+
+def _names(value: Any) -> list[str]:
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
+
+
+def _line_of_choice(config_path: str, group: str, name: str, request: CompositionRequest) -> str:
+    file = yaml_file(request.loader.repository, config_path)
+    root = limited_yaml.compose(limited_yaml.read(file)) if file else None
+    if file is None or not isinstance(root, yaml.MappingNode):
+        return ""
+    for key, items in root.value:
+        for item in items.value if key.value == "defaults" and isinstance(items, yaml.SequenceNode) else []:
+            for chosen, value in item.value if isinstance(item, yaml.MappingNode) else []:
+                same_group = chosen.value.split()[-1].split("@")[0].lstrip("/") == group
+                if same_group and name in _scalars(value):
+                    return f"{shown(file)}:{chosen.start_mark.line + 1}"
+    return ""
+
+
+def _scalars(node: yaml.Node) -> Iterable[str]:
+    return [item.value for item in node.value] if isinstance(node, yaml.SequenceNode) else [node.value]
+
+
+def _yaml_syntax(error: yaml.MarkedYAMLError) -> ConfigError:
+    mark = error.problem_mark or error.context_mark
+    where = f"{shown(Path(mark.name))}:{mark.line + 1}" if mark else ""
+    message = " ".join(part for part in (error.context, error.problem) if part)
+    key = Path(mark.name).name if mark else "a YAML file"
+    remedy = "check the indentation, colons and brackets there"
+    return refuse(key, f"is not valid YAML: {message}", where=where, remedy=remedy)
+
+
+def _unknown(match: re.Match[str], request: CompositionRequest) -> ConfigError:
+    key = match[1]
+    typed = next((o for o in request.parsed() if o.get_key_element().lstrip("+") in _spellings(key)), None)
+    value = typed.value() if typed is not None else ...
+    where = request.typed(key)
+    parent = key.rpartition(".")[0]
+    if key in request.groups():
+        return _no_such_choice(key, str(value), request.loader.get_group_options(key), where)
+    if "/" in key or "@" in key:
+        return _unknown_group(key, value, request)
+    if key.startswith("hydra."):
+        return ConfigError(_unknown_of_hydra(key, parent, value, request, where))
+    return ConfigError(unknown_key(key, value, request.values_without(key))).located(lambda _: where)
+
+
+def _unknown_group(key: str, value: Any, request: CompositionRequest) -> ConfigError:
+    group = key.split("@")[0]
+    close = nearest(group, request.groups()) or nearest(group.rpartition("/")[2], request.groups())
+    text = "there is no such config group" + (f"; did you mean {close}?" if close else "")
+    return refuse(key, f"{text}\nthe groups are {listed(request.groups())}", value, where=request.typed(key))
+
+
+def _unknown_of_hydra(key: str, parent: str, value: Any, request: CompositionRequest, where: str) -> Problem:
+    chosen = [override for override in request.overrides if override.startswith("hydra/")]
+    plain = request.loader.load_configuration(request.config_name, chosen, RunMode.RUN)
+    node = OmegaConf.select(plain, parent, throw_on_missing=False)
+    names = [str(name) for name in node] if OmegaConf.is_dict(node) else []
+    close = nearest(key.rpartition(".")[2], names)
+    hint = f"did you mean {parent}.{close}?" if close else f"{parent} has {listed(names) or 'no keys'}"
+    return Problem(key, f"there is no such key; {hint}", value, f"{parent}.{close}={value}" if close else "", where)
+
+
+def _several_values(match: re.Match[str], request: CompositionRequest) -> ConfigError:
+    typed = match[1]
+    key, _, value = typed.partition("=")
+    parsed = next(o for o in request.parsed() if o.is_sweep_override())
+    remedy = f"leyden -m {typed}"
+    if parsed.value_type is ValueType.SIMPLE_CHOICE_SWEEP:
+        remedy = f"'{key}=[{value}]' for a list, leyden -m {typed} for a sweep"
+    return refuse(key, "several values are a sweep, which needs -m", value, remedy, f"override '{typed}'")
+
+
+def _group_value(match: re.Match[str], request: CompositionRequest) -> ConfigError:
+    for override in request.parsed():
+        group, value = override.key_or_group, override.value()
+        group = "dataset" if group == "data" else group
+        if group in request.groups() and not isinstance(value, str | list | dict) and value is not None:
+            options = request.loader.get_group_options(group)
+            return _no_such_choice(group, str(value), options, f"override '{override.input_line}'")
+    return refuse("defaults", match[0])
+
+
+def _already_there(match: re.Match[str], request: CompositionRequest) -> ConfigError:
+    key = match[1]
+    where = request.typed(key)
+    typed = where.removeprefix("override '+").removesuffix("'")
+    return refuse(key, "is there already; + is only for new arguments", remedy=typed, where=where)
+
+
+def _not_there(match: re.Match[str], request: CompositionRequest) -> ConfigError:
+    key = match[1]
+    problem = unknown_key(key)
+    return refuse(key, f"cannot be taken away with ~: {problem.text}", where=request.typed(key))
+
+
+def _bad_override_value(match: re.Match[str], request: CompositionRequest) -> ConfigError:
+    key, _, value = match[1].partition("=")
+    return refuse(key.lstrip("+"), "the value cannot be put there", value, where=f"override '{match[1]}'")
+
+
+def _must_choose(match: re.Match[str], request: CompositionRequest) -> ConfigError:
+    group = match[1]
+    options = request.loader.get_group_options(group.split("@")[0])
+    return refuse(group, f"must be chosen; it can be {listed(options)}", remedy=f"{group}={options[0]}")
+
+
+def _not_in_defaults(match: re.Match[str], request: CompositionRequest) -> ConfigError:
+    inside, key, meant = match[1], match[2], match[3]
+    where = f"the defaults list of {inside}.yaml" if inside else request.typed(key)
+    if key.split("@")[0] not in request.groups():
+        return _unknown_group(key, ..., request).located(lambda _: where)
+    text = "this group is not part of the config" + (f"; did you mean {meant}?" if meant else "")
+    return refuse(key, text, remedy=f"{meant}=NAME" if meant else f"+{key}=NAME", where=where)
+
+
+def _swept_hydra(match: re.Match[str], request: CompositionRequest) -> ConfigError:
+    key, _, value = match[1].partition("=")
+    return refuse(
+        key, "is Hydra's own key: all trials of a sweep have one value", value, where=f"override '{match[1]}'"
+    )
+
+
+_BY_TEXT = {
+    r"Sweeping over Hydra's configuration is not supported : '([^\n]+)'": _swept_hydra,
+    r"Could not override '([^']+)'\.\nTo append to your config": _unknown,
+    r"(?:In '([^']+)': )?Could not override '([^']+)'\.(?:\nDid you mean to override ([^\n]+)\?)?": _not_in_defaults,
+    r"Ambiguous value for argument '([^\n]+)'": _several_values,
+    r"Sweep parameters '([^\n]+)' requires": _several_values,
+    r"Config group override must be a string": _group_value,
+    r"An item is already at '([^']+)'": _already_there,
+    r"Could not delete from config\. '([^']+)' does not exist": _not_there,
+    r"Could not delete '([^']+)'": _not_there,
+    r"Error merging override (.+)": _bad_override_value,
+    r"You must specify '([^']+)'": _must_choose,
+}
+
+
+def _other(error: Exception, request: CompositionRequest) -> ConfigError:
+    """Hydra's own message, or that of its cause."""
+    cause = error.__cause__ if isinstance(error.__cause__, OmegaConfBaseException) else None
+    message = str(error).strip() or str(cause or type(error).__name__)
+    text = "\n".join(
+        line for line in message.splitlines() if not re.match(r"\s*(full_key|object_type|reference)", line)
+    )
+    kind = "" if isinstance(error, HydraException) else f"{type(error).__name__}: "
+    return refuse(request.config_name or "config", f"{kind}{text}")

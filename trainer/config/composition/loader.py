@@ -1,0 +1,99 @@
+"""Loader of YAML and overrides: Hydra's, with overrides as Leyden documents them and limits of what is read."""
+
+import re
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.types import Override, OverrideType
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from yaml import YAMLError
+
+from ...base import limited_yaml
+from ...base.errors import refuse
+from ...base.paths import shown
+from ..hydra_compat import CachingConfigRepository, ConfigLoader
+from ..interpolation_limits import MAX_DEPTH, limited_references, limits_renewed, nested_references
+from .hydra_errors import CompositionRequest, explained
+from .resolved_values import without_hydra
+
+SHIPPED = Path(str(resources.files("leyden.conf")))
+"""The folder of Leyden's own YAML."""
+BUILT_GROUPS = ("dataset", "augment", "model", "task", "strategy", "optimizer", "schedule", "callbacks", "logger")
+"""Groups whose nodes are classes: keys below them may be constructor arguments that no YAML names."""
+
+
+class Loader(ConfigLoader):
+    """Hydra's loader with three extensions of overrides: `data=` for `dataset=`, `GROUP=null`, no `+` for arguments."""
+
+    def __init__(self, search_path: Any):
+        super().__init__(search_path, _refuse_too_large)
+        self._plain: dict[tuple[str | None, ...], Any] = {}
+
+    def parsed(self, config_name: str | None, overrides: list[str]) -> tuple[list[Override], CachingConfigRepository]:
+        for override in overrides:
+            if nested_references(override) > MAX_DEPTH:
+                key, _, value = override.partition("=")
+                raise refuse(key, f"interpolations are nested more than {MAX_DEPTH} deep", value)
+        spelled = [dataset_spelled(override) for override in overrides]
+        parsed, repository = super().parsed(config_name, spelled)
+        for override in parsed:
+            _relax(override, repository)
+        return parsed, repository
+
+    @limited_references()
+    def load_configuration(
+        self,
+        config_name: str | None,
+        overrides: list[str],
+        run_mode: RunMode,
+        from_shell: bool = True,
+        validate_sweep_overrides: bool = True,
+    ) -> DictConfig:
+        limits_renewed()
+        try:
+            return super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        except Exception as error:  # For some mistakes Hydra and OmegaConf raise AttributeError and the like.
+            raise explained(error, CompositionRequest(self, config_name, overrides)) from None
+
+    def plain_values(self, config_name: str | None, overrides: Sequence[str]) -> dict[str, Any]:
+        """The user's keys of a composition, unresolved, for look-ups of names."""
+        wanted = (config_name, *overrides)
+        if wanted not in self._plain:
+            composed = self.load_configuration(config_name, list(overrides), RunMode.MULTIRUN)
+            self._plain[wanted] = OmegaConf.to_container(without_hydra(composed), resolve=False)
+        return self._plain[wanted]
+
+
+def _refuse_too_large(file: Path) -> None:
+    """Refuse a YAML file beyond the limits before Hydra, whose parser is recursive, reads it."""
+    if file.is_relative_to(SHIPPED):
+        return
+    try:
+        text = limited_yaml.read(file)
+        limited_yaml.check(text)
+    except limited_yaml.YAMLTooLarge as error:
+        raise refuse(shown(file), f"is refused: {error}", remedy="a smaller file, without aliases") from None
+    except (OSError, ValueError) as error:
+        raise refuse(shown(file), f"cannot be read: {error}", remedy="a file of UTF-8 text") from None
+    except YAMLError:
+        return  # of Hydra's parser, whose message has the place
+    if nested_references(text) > MAX_DEPTH:
+        raise refuse(shown(file), f"is refused: interpolations are nested more than {MAX_DEPTH} deep")
+
+
+def _relax(override: Override, repository: CachingConfigRepository) -> None:
+    if override.type is not OverrideType.CHANGE:
+        return
+    if repository.group_exists(override.key_or_group):
+        if override.value() is None:
+            override.type = OverrideType.DEL
+    elif override.key_or_group.split(".")[0] in BUILT_GROUPS and "." in override.key_or_group:
+        override.type = OverrideType.FORCE_ADD
+
+
+def dataset_spelled(override: str) -> str:
+    """The override, `data` spelled `dataset`."""
+    return re.sub(r"^([+~]*)data(?=[=.@]|$)", r"\1dataset", override)

@@ -1,0 +1,91 @@
+"""Remedies verified before they are shown: a suggested override must compose and pass every check of values."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache
+
+from ...base.errors import ConfigError, Problem, spelled
+
+_OVERRIDE = re.compile(r"\+?[\w.@/]+=\S+")
+_PLACEHOLDER = re.compile(r"=(.*\b[A-Z]{2,}\b|.*\.\.\.)")
+_ROUNDS = 4
+"""Rounds in which a remedy is extended by the remedies of its own problems."""
+
+ProblemsOf = Callable[[Sequence[str]], Sequence[Problem]]
+
+
+def with_working_remedies(error: ConfigError, overrides: Sequence[str], problems_of: ProblemsOf) -> ConfigError:
+    """The same error; a remedy that consists of overrides is completed until it works, or left out.
+
+    Args:
+        overrides: as the user typed them.
+        problems_of: problems of a list of overrides, composed and with its values checked.
+    """
+    return ConfigError(*(_tried(problem, overrides, problems_of) for problem in error.problems), context=error.context)
+
+
+def alternatives(remedy: str) -> list[list[str]]:
+    """The overrides of each alternative that a remedy names; empty if it is prose."""
+    ways = [way.split() for way in re.split(r",? or ", remedy)]
+    return ways if all(_OVERRIDE.fullmatch(word) for way in ways for word in way) else []
+
+
+def leaves_open(remedy: str) -> bool:
+    """Whether the user must fill in a value: dataset.root=PATH."""
+    return _PLACEHOLDER.search(remedy) is not None
+
+
+def replaced(overrides: Iterable[str], mistake: str, by: Sequence[str]) -> list[str]:
+    """The overrides with `mistake`, and those of the same keys, replaced."""
+    keys = {key_of(override) for override in by}
+    return [*(o for o in overrides if o != mistake and key_of(o) not in keys), *by]
+
+
+def key_of(override: str) -> str:
+    """The key that an override sets."""
+    return override.partition("=")[0].lstrip("+~")
+
+
+def _tried(problem: Problem, overrides: Sequence[str], problems_of: ProblemsOf) -> Problem:
+    ways = alternatives(problem.remedy)
+    if not ways or leaves_open(problem.remedy):
+        return problem
+    mistake = problem.where.removeprefix("override '").removesuffix("'")
+
+    @cache
+    def others() -> set[str]:
+        return {other.key for other in problems_of(replaced(overrides, mistake, []))}
+
+    working: list[str] = []
+    text = problem.text
+    for way in ways:
+        found, why = _completed(way, mistake, overrides, others, problems_of)
+        working += [" ".join(found)] if found else []
+        text += f"\n{why}" if why and found else ""
+    return replace(problem, text=text, remedy=" or ".join(working))
+
+
+def _completed(
+    way: list[str], mistake: str, overrides: Sequence[str], others: Callable[[], set[str]], problems_of: ProblemsOf
+) -> tuple[list[str], str]:
+    """An alternative with all the overrides that it needs (empty if it cannot work), and why one value differs.
+
+    Args:
+        others: keys of the user's other mistakes, which this remedy cannot correct.
+    """
+    why = ""
+    for _ in range(_ROUNDS):
+        found = problems_of(replaced(overrides, mistake, way))
+        left = [p for p in found if p.key not in others()] if found else []
+        if not left:
+            return way, why
+        further = alternatives(left[0].remedy)
+        if not further:
+            break
+        if left[0].key in map(key_of, way):
+            why = f"{left[0].key}={spelled(left[0].value)}: {left[0].text}"
+        way = replaced(way, "", further[0])
+        if leaves_open(left[0].remedy):
+            return way, why
+    return [], ""

@@ -1,0 +1,1 @@
+"""Trial build on PyTorch's meta device, before anything starts."""

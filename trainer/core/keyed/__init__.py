@@ -1,0 +1,1 @@
+"""Keyed randomness: layers whose draws are functions of (seed, epoch, sample, layer), whichever worker computes."""

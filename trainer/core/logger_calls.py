@@ -1,0 +1,93 @@
+"""Calls of a run's loggers: an error of a logger ends no run; the id of what it writes stays in the run folder."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from inspect import signature
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from lightning.fabric.loggers import Logger
+from lightning.pytorch.loggers import WandbLogger
+from PIL.Image import Image
+
+from ..base.atomic_file import write_atomically
+from ..base.log import log
+from ..base.printable import printable
+from ..base.untrusted_file import read_json
+
+FILE = "loggers.json"
+"""By the logger's name in the config: the id of its run at a service, or its version."""
+_ARGUMENTS = ("run_id", "experiment_key", "id", "version")
+"""Arguments by which loggers go on with what they have begun: MLflow's, Comet's, W&B's, those that count versions."""
+_HARMLESS = re.compile(r"\w[\w.@+-]{0,127}")
+"""An id: a version that is a text is the name of a folder."""
+_recorders: "WeakKeyDictionary[Logger, Callable[[], None]]" = WeakKeyDictionary()
+_warned: "WeakKeyDictionary[Logger, bool]" = WeakKeyDictionary()
+
+
+def call_logger(logger: Logger, method: str, *arguments: Any, **options: Any) -> None:
+    """Call a method that the logger may have.
+
+    An error of a logger that is not Leyden's own (`essential`) is a warning, the first of each logger.
+    """
+    function = getattr(logger, method, None)
+    if function is None:
+        return
+    if getattr(logger, "essential", False):
+        function(*arguments, **options)
+        return
+    try:
+        function(*arguments, **options)
+        recorder = _recorders.pop(logger, None)
+        if recorder is not None:
+            recorder()
+    except Exception as error:
+        if logger not in _warned:
+            _warned[logger] = True
+            text = "logger %s has failed, and the run goes on (said once): %s: %s"
+            log.warning(text, type(logger).__name__, type(error).__name__, printable(str(error)))
+
+
+def log_image(logger: Logger, name: str, image: Image, step: int) -> None:
+    """Log an image, if the logger supports images."""
+    images = [image] if isinstance(logger, WandbLogger) else image  # Lightning's method takes several
+    call_logger(logger, "log_image", name, images, step)
+
+
+def recorded_argument(run_dir: Path, name: str, constructor: Any) -> dict[str, Any]:
+    """The argument by which a logger goes on with what it has begun in this run; {} if there is nothing."""
+    value = _recorded(run_dir).get(name)
+    argument = _argument(constructor)
+    return {} if argument is None or value is None else {argument: value}
+
+
+def record_when_used(run_dir: Path, name: str, logger: Logger) -> None:
+    """Record the logger's version once it has logged something: services give it then."""
+    if _argument(type(logger)) is None:
+        return
+
+    def record() -> None:
+        version, known = logger.version, _recorded(run_dir)
+        if _is_harmless(version) and known.get(name) != version:
+            write_atomically(run_dir / FILE, json.dumps({**known, name: version}, indent=2) + "\n")
+
+    _recorders[logger] = record
+
+
+def _argument(constructor: Any) -> str | None:
+    taken = signature(constructor).parameters
+    return next((name for name in _ARGUMENTS if name in taken), None)
+
+
+def _recorded(run_dir: Path) -> Mapping[str, Any]:
+    try:
+        found = read_json(run_dir / FILE)
+    except (OSError, ValueError):
+        return {}
+    return {name: value for name, value in found.items() if _is_harmless(value)} if isinstance(found, dict) else {}
+
+
+def _is_harmless(value: Any) -> bool:
+    return type(value) is int or (isinstance(value, str) and _HARMLESS.fullmatch(value) is not None)

@@ -1,0 +1,56 @@
+"""What datasets and augmentations declare about how they may be read."""
+
+from typing import Any
+
+_READS = ("__getitem__", "crops", "evaluation_sample")
+_CHANGES = ("__call__", "views")
+
+
+def thread_safe(dataset: Any, augment: Any = None) -> bool:
+    """Whether several threads may read samples at once: both declare `thread_safe`."""
+    return _declares(dataset, _READS) and (augment is None or _declares(augment, _CHANGES))
+
+
+def has_batches(dataset: Any) -> bool:
+    """Whether `dataset.batch(indices)` gives what `dataset[index]` does."""
+    return _stands_for(dataset, "batch", ("__getitem__",))
+
+
+def changes_batches(augment: Any) -> bool:
+    """Whether `augment.augment_images(images, keys)` gives what `augment(image, key)` does."""
+    return _stands_for(augment, "augment_images", ("__call__",))
+
+
+def class_name(dataset: Any) -> str:
+    """The name of a dataset's class; of a subset that of its dataset."""
+    while getattr(dataset, "renumbers", False):
+        dataset = dataset.dataset
+    return type(dataset).__name__
+
+
+def _declares(part: Any, methods: tuple[str, ...]) -> bool:
+    inner = getattr(part, "dataset", None)  # a subset is as its dataset
+    if inner is not None and getattr(part, "renumbers", False):
+        return _declares(inner, methods)
+    return bool(getattr(part, "thread_safe", False)) and _stands_for(part, "thread_safe", methods)
+
+
+def _stands_for(part: Any, name: str, methods: tuple[str, ...]) -> bool:
+    """Whether the class has `name`, and no subclass of the one that defines it has overridden one of the methods.
+
+    What a class says of its own methods does not hold for those of a subclass.
+    """
+    inner = getattr(part, "dataset", None)
+    if inner is not None and getattr(part, "renumbers", False):
+        return _stands_for(inner, name, methods)
+    if not hasattr(part, name):
+        return False
+    order = type(part).__mro__
+    own = vars(part)
+
+    def place(attribute: str) -> int:
+        if attribute in own:
+            return -1
+        return next((number for number, cls in enumerate(order) if attribute in vars(cls)), len(order))
+
+    return place(name) <= min(place(method) for method in methods)

@@ -1,0 +1,89 @@
+"""Who reads the batches of a run: the loop itself, threads, or processes."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+
+from ..base.device_copy import pinned
+from ..config.schema import DatasetConfig
+from ..core import threads
+from .batch_reader import BatchSource, Pairs, SampleBatches
+from .process_batches import Kind, ProcessBatches
+from .threaded_batches import LoadedBatch, ThreadedBatches
+
+
+class BatchLoading:
+    """Reads batches as `dataset.threads`, `dataset.prefetch` and `dataset.num_workers` say.
+
+    Threads and processes begin with the first batch, and end with `close`.
+
+    Args:
+        source_of: makes what reads the batches of a split and epoch.
+        thread_safe: whether several threads may read at once.
+        seed: of the run.
+        pin_memory: into page-locked memory.
+        device: of the run; None: unknown.
+    """
+
+    def __init__(
+        self,
+        settings: DatasetConfig,
+        source_of: Callable[[Kind], BatchSource],
+        thread_safe: bool,
+        seed: int,
+        pin_memory: bool,
+        device: torch.device | None,
+    ):
+        self._settings = settings
+        self._source_of = source_of
+        self._thread_safe = thread_safe
+        self._seed = seed
+        self._pin_memory = pin_memory
+        self._device = device if device is not None and device.type == "cuda" else None
+        self._threads: ThreadedBatches | None = None
+        self._processes: ProcessBatches | None = None
+
+    def read(self, kind: Kind, wanted: Iterable[Pairs], reads_ahead: bool = True) -> Iterator[LoadedBatch]:
+        """Batches of (index, key) pairs, in their order.
+
+        Args:
+            reads_ahead: whether a batch may be asked for before those before it are trained.
+        """
+        if self._settings.num_workers > 0 and reads_ahead:
+            return self._by_processes().read(kind, wanted)
+        source = self._source_of(kind)
+        if isinstance(source, SampleBatches) and self._wants_threads:
+            return self._by_threads().read(kind[0], source, wanted, reads_ahead)
+        return self._here(source, wanted)
+
+    def close(self) -> None:
+        """End threads and processes."""
+        for readers in (self._threads, self._processes):
+            if readers is not None:
+                readers.close()
+        self._threads = self._processes = None
+
+    @property
+    def _wants_threads(self) -> bool:
+        """Whether threads read. Of a dataset that does not say that they may, only where the user says so."""
+        if self._settings.threads == "auto":
+            return self._thread_safe and self._settings.num_workers == 0
+        return self._settings.threads > 0 and self._settings.num_workers == 0
+
+    def _by_threads(self) -> ThreadedBatches:
+        if self._threads is None:
+            given = None if self._settings.threads == "auto" else self._settings.threads
+            self._threads = ThreadedBatches(given, threads.cores(), self._settings.prefetch, self._device)
+        return self._threads
+
+    def _by_processes(self) -> ProcessBatches:
+        if self._processes is None:
+            self._processes = ProcessBatches(
+                self._source_of, self._settings.num_workers, self._settings.prefetch, self._seed, self._pin_memory
+            )
+        return self._processes
+
+    def _here(self, source: BatchSource, wanted: Iterable[Pairs]) -> Iterator[LoadedBatch]:
+        for pairs in wanted:
+            batch, problems = source.read(pairs)
+            yield LoadedBatch.of(pinned(batch) if self._pin_memory else batch, problems)

@@ -1,0 +1,54 @@
+"""What reads the batches of each split and epoch."""
+
+from typing import Any
+
+from ..config.evaluation_views import EvaluationViews
+from .abilities import changes_batches, has_batches
+from .batch_reader import BatchSource, SampleBatches, WholeBatches, WholeViewBatches
+from .collation import CollateSamples, CollateViews
+from .evaluation_views import CollateViewedSamples, EvaluationViewReader
+from .process_batches import Kind
+from .splits import ImageAugmentation, Reader, Splits, evaluation_sample, plain_sample
+from .view_reader import ViewReader
+
+
+class BatchSources:
+    """Sources of batches by split and epoch. A call gives the same pixels in every process and thread.
+
+    Args:
+        augment: Augmentation, TwoPartAugmentation or None.
+        views: of each image in evaluation; None: one.
+    """
+
+    def __init__(self, splits: Splits, augment: Any, views: EvaluationViews | None = None):
+        self._splits = splits
+        self._views = views
+        self._augment = augment
+
+    def __call__(self, kind: Kind) -> BatchSource:
+        split, epoch = kind
+        return self._training(epoch) if split == "train" else self._evaluation(split)
+
+    def _training(self, epoch: int) -> BatchSource:
+        augment, dataset = self._augment, self._splits.train
+        whole = has_batches(dataset)
+        if not (hasattr(augment, "views") or hasattr(augment, "augment_batch")):
+            if whole and (augment is None or changes_batches(augment)):
+                return WholeBatches(dataset, augment)
+            change = None if augment is None else ImageAugmentation(augment)
+            return SampleBatches(Reader(dataset, plain_sample, replace_bad=True, change=change), CollateSamples())
+        side = augment.size_at(epoch) if hasattr(augment, "size_at") else None
+        _, height, width = self._splits.whole.image_shape
+        size = (height, width) if side is None else (side, side)
+        if whole and not hasattr(augment, "views"):
+            return WholeViewBatches(dataset, size, epoch)
+        return SampleBatches(Reader(dataset, ViewReader(augment, size), replace_bad=True), CollateViews(epoch))
+
+    def _evaluation(self, split: str) -> BatchSource:
+        dataset: Any = self._splits.val if split == "val" else self._splits.test
+        if self._views is not None:
+            read = EvaluationViewReader(self._views)
+            return SampleBatches(Reader(dataset, read, replace_bad=False), CollateViewedSamples())
+        if has_batches(dataset) and not hasattr(dataset, "evaluation_sample"):
+            return WholeBatches(dataset)
+        return SampleBatches(Reader(dataset, evaluation_sample, replace_bad=False), CollateSamples())

@@ -1,0 +1,101 @@
+"""Reading of the crops that a two-part augmentation has chosen, and their batches."""
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from ..base.rng import mix
+from ..core.protocols import Box, CroppingDataset, Dataset, Label
+
+
+class SampleViews(NamedTuple):
+    """The views of one sample."""
+
+    images: Tensor
+    """(views, channels, height, width), not yet mirrored."""
+    label: Label
+    number: int
+    """Index of the sample in the training data."""
+    keys: Sequence[int]
+    """Of each view."""
+    flips: Sequence[bool] | None
+    """None: no view is mirrored, as the augmentation chooses none."""
+
+
+class ViewKeys(NamedTuple):
+    """What the augmentation of a batch is drawn from, as it travels with the batch: one row for each image."""
+
+    keys: Tensor
+    indices: Tensor
+    flips: Tensor | None
+    epoch: int
+    views: int
+
+
+class ViewReader:
+    """Reads the views of samples.
+
+    Args:
+        augment: a TwoPartAugmentation; without `views` each sample is read as it is.
+        size: height and width of each view.
+    """
+
+    def __init__(self, augment: Any, size: tuple[int, int]):
+        self._augment = augment
+        self._size = size
+
+    def __call__(self, dataset: Dataset, index: int, key: int) -> SampleViews:
+        if not hasattr(self._augment, "views"):
+            image, label = dataset[index]
+            return SampleViews(resized(image[None], self._size), label, index, [key], None)
+        chosen: list[tuple[Box, bool]] = []
+
+        def boxes(height: int, width: int) -> list[Box]:
+            chosen[:] = self._augment.views((height, width), key)
+            return [box for box, _ in chosen]
+
+        with one_thread():
+            images, label = crops(dataset, index, boxes, self._size)
+        keys = [key if view == 0 else mix(key, view) for view in range(len(chosen))]
+        return SampleViews(images, label, index, keys, [flip for _, flip in chosen])
+
+
+def crops(dataset: Dataset, index: int, boxes: Any, size: tuple[int, int]) -> tuple[Tensor, Label]:
+    """Crops of a sample: by the dataset as it decodes, or cut out of the decoded image."""
+    if isinstance(dataset, CroppingDataset):
+        return dataset.crops(index, boxes, size)
+    image, label = dataset[index]
+    parts = [
+        resized(image[None, :, top : top + height, left : left + width], size)
+        for left, top, width, height in boxes(*image.shape[-2:])
+    ]
+    return torch.cat(parts), label
+
+
+def resized(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """Images (batch, channels, height, width), uint8 or float, resized by antialiased bilinear interpolation."""
+    if tuple(images.shape[-2:]) == size:
+        return images
+    return interpolate(images, size=size, mode="bilinear", antialias=True, align_corners=False)
+
+
+@contextmanager
+def one_thread() -> Generator[None, None, None]:
+    """Inside the context torch computes with one thread.
+
+    With two, resizing an image takes three times the CPU time: the second waits in a loop for work that does not come.
+    A thread that has one already sets nothing: torch would start every later thread of the process with that number.
+    """
+    before = torch.get_num_threads()
+    if before == 1:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,1 @@
+"""Inspection of a trained network: filters, deconvolution, occlusion, class activation maps; no files, no pictures."""

@@ -1,0 +1,1 @@
+"""Pictures of tensors: tiles with captions, heat maps; nothing is computed but colours."""

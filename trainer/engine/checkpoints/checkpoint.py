@@ -1,0 +1,272 @@
+"""Checkpoints: what is saved, how, and what is trusted.
+
+A file holds plain Python values and tensors only, so that `torch.load(weights_only=True)` reads it. It is written
+next to its final name, flushed to the disk and renamed: whatever happens meanwhile, the old one is whole. Its zip
+container carries a checksum of every entry, which is verified before anything of it is used. Its files are written by
+`checkpoint_files`.
+"""
+
+import errno
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torchmetrics import Metric
+
+from ...base import rng
+from ...base.heartbeat import CHECKPOINT, SYNCHRONIZATION, heartbeat
+from ...core import threads
+from ...core.checkpoints.checkpoint_io import FORMAT, refuse_not_finite, shards_of, write
+from ...core.checkpoints.container import DamagedCheckpoint
+from ...core.communication.plain_values import all_gather_values
+from ...core.lightning_compat import precision_of
+from ...core.state import RunState
+from ...runs.checkpoints import path_of
+from ...runs.sessions import Record, Session, check_session
+from .checkpoint_files import write_files, write_in_background
+
+
+def collect(state: RunState) -> dict[str, Any]:
+    """The complete training state; every worker must call it, the first worker's result is what is written."""
+    # The file holds the weights that training goes on with; EMA and the like keep theirs among the callbacks.
+    workers: list[Any] = [(rng.capture(state.fabric.device), threads.current().count)]
+    if state.fabric.world_size > 1:
+        workers = all_gather_values(workers[0])
+    content = {
+        "format": FORMAT,
+        **state.contract.full_state(state.task, state.raw_optimizer),
+        "schedules": [entry.scheduler.state_dict() for entry in state.schedules],
+        "precision": precision_of(state.fabric).state_dict(),
+        "position": {
+            "epoch": state.epoch,
+            "step": state.step,
+            "step_in_epoch": state.step_in_epoch,
+            "samples": state.samples,
+            "validated_at": state.validated_at,
+        },
+        "sessions": [*state.earlier_sessions, state.session_record()],
+        "seconds": state.time_limit.elapsed(),
+        "random": [random for random, _ in workers],
+        "threads": [count for _, count in workers],
+        "metrics": dict(state.metrics),
+        "epoch_metrics": state.log.state_dict(state.fabric.strategy),
+        "epoch_metric_objects": metric_objects(state),
+        "data": state.data.state_dict(),
+        "callbacks": {n: c.state_dict() for n, c in state.callbacks.items() if hasattr(c, "state_dict")},
+    }
+    for hook in state.hooks.find("on_save_checkpoint"):
+        hook(content)
+    return content
+
+
+def metric_objects(state: RunState) -> dict[str, Any]:
+    """What torchmetrics objects have gathered so far, over all workers; their own state_dict leaves it out."""
+    found: dict[str, Any] = {}
+    for name, module in state.task.named_modules():
+        if isinstance(module, Metric):
+            with module.sync_context(should_sync=state.fabric.world_size > 1):
+                kept = {key: _clone(value) for key, value in module.metric_state.items()}
+            found[name] = {"state": kept, "updates": module._update_count}
+    return found
+
+
+def _clone(value: Any) -> Any:
+    return [item.clone() for item in value] if isinstance(value, list) else value.clone()
+
+
+def save(state: RunState) -> Path | None:
+    """Save a checkpoint of this step. Every worker must call it.
+
+    With trainer.async_checkpoint it is complete after `complete`: what has kept it from being written is raised there.
+
+    Returns:
+        The file's path; None where nothing is saved (trainer.fast_dev_run).
+
+    Raises:
+        NotFinite: the weights are not finite; nothing was written.
+        OSError: the disk is full, say; the earlier checkpoints are untouched.
+    """
+    if state.config.trainer.fast_dev_run:
+        return None
+    path = path_of(state.run_dir, state.step)
+    if path in (state.last_checkpoint, state.unfinished_checkpoint):
+        return path
+    complete(state)
+    with heartbeat.phase(SYNCHRONIZATION):
+        state.contract.flush_pending_updates(state.task)
+        content = collect(state)
+    in_background = state.config.trainer.async_checkpoint
+    with heartbeat.phase(CHECKPOINT):
+        write_in_background(state, path, content) if in_background else write_files(state, path, content)
+    state.unfinished_checkpoint = path
+    if not in_background:
+        complete(state)
+    return path
+
+
+def complete(state: RunState) -> None:
+    """Wait until the checkpoint that is being written is complete. Every worker must call it.
+
+    Raises:
+        NotFinite, OSError: as `save`.
+    """
+    path, state.unfinished_checkpoint = state.unfinished_checkpoint, None
+    if path is None:
+        return
+    with heartbeat.phase(CHECKPOINT):
+        state.checkpoint_writer.wait()
+    with heartbeat.phase(SYNCHRONIZATION):
+        state.fabric.barrier()
+    state.last_checkpoint = path
+    state.call("on_checkpoint")
+    if not state.config.trainer.async_checkpoint:
+        state.checkpoint_writer.run_deferred()
+
+
+def finish(state: RunState) -> None:
+    """`complete` where no other checkpoint follows."""
+    complete(state)
+    state.checkpoint_writer.run_deferred()
+
+
+def write_copies(state: RunState) -> None:
+    """Write the checkpoints that the task has asked its trainer for. Every worker must call it, between two steps.
+
+    Raises:
+        ValueError: the strategy divides checkpoints over several files.
+        NotFinite: the weights are not finite; nothing was written.
+    """
+    with heartbeat.phase(SYNCHRONIZATION):
+        state.contract.flush_pending_updates(state.task)
+        if state.contract.shard(state.task, state.raw_optimizer) is not None:
+            text = "this strategy's checkpoints are several files; callbacks.checkpoint"
+            raise ValueError(f"trainer.save_checkpoint: {text}")
+        content = {**collect(state), "shards": 0}
+        for path in state.copies_wanted if state.fabric.is_global_zero else ():
+            refuse_not_finite(content["model"])
+            _make_folder(state.run_dir, path.parent)
+            write(content, path)
+        state.copies_wanted.clear()
+        state.fabric.barrier()
+
+
+def _make_folder(run_dir: Path, folder: Path) -> None:
+    """The folder of a copy, wherever the task wants it; a run folder that was renamed is not created again."""
+    if not run_dir.is_dir():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(run_dir))
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None:
+    """Put a training back where the checkpoint was taken, on this or another number of workers.
+
+    Args:
+        path: of its file; None: it comes from another worker's memory, and is whole.
+    """
+    for hook in state.hooks.find("on_load_checkpoint"):
+        hook(content)
+    divided = None if path is None else shards_of(path, content)
+    with _part(path, "optimizer", state.raw_optimizer, alone=state.fabric.world_size == 1):
+        state.contract.load_full_state(state.task, state.raw_optimizer, content, divided)
+    with _part(path, "schedules"):
+        # of a run that is evaluated on other data there are none
+        saved = content["schedules"] if state.schedules else []
+        saved_schedules = list(zip(state.schedules, saved, strict=True))
+    for entry, saved_schedule in saved_schedules:
+        with _part(path, "schedules", entry.scheduler):
+            entry.scheduler.load_state_dict(saved_schedule)
+    with _part(path, "precision"):
+        precision_of(state.fabric).load_state_dict(content["precision"])
+    for name, value in content["position"].items():
+        setattr(state, name, value)
+    state.time_limit.before = content.get("seconds", 0.0)
+    state.metrics = dict(content["metrics"])
+    for name, callback in state.callbacks.items():
+        if name in content["callbacks"] and hasattr(callback, "load_state_dict"):
+            more = (divided, f"callbacks/{name}/") if hasattr(callback, "pieces") else ()
+            with _part(path, f"callbacks.{name}", callback):
+                callback.load_state_dict(content["callbacks"][name], *more)
+    with _part(path, "data", state.data):
+        state.data.load_state_dict(content.get("data", {}))
+    # a model that comes from another worker brings its number of threads with it, as far as there are cores for it
+    silent = path is None or state.fabric.device.type != "cpu" or not state.fabric.is_global_zero
+    with _part(path, "threads"):
+        threads.restore(content.get("threads", []), state.fabric.global_rank, state.fabric.world_size, silent)
+    with _part(path, "sessions"):
+        restore_sessions(state, path, content.get("sessions", []))
+    with _part(path, "epoch_metrics"):
+        restore_epoch_metrics(state, content)
+    with _part(path, "random"):
+        restore_random_state(state, content["random"])
+    state.last_checkpoint = state.resumed_from = path
+
+
+_OURS = ("leyden", "torch", "lightning", "torchmetrics")
+_MISSHAPEN = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
+
+
+@contextmanager
+def _part(path: Path | None, name: str, loads: Any = None, alone: bool = True) -> Generator[None, None, None]:
+    """Names the part of a checkpoint that cannot be restored: its types were checked, its content was not.
+
+    Args:
+        path: None: of another worker's memory, which is our own.
+        loads: what loads it. Errors of a user's own class are his, with their traceback.
+        alone: whether a RuntimeError is the content's, and not that of a lost worker.
+
+    Raises:
+        DamagedCheckpoint: it cannot be restored.
+    """
+    errors = (*_MISSHAPEN, RuntimeError) if alone else _MISSHAPEN
+    try:
+        yield
+    except (DamagedCheckpoint, torch.OutOfMemoryError):
+        raise
+    except errors as error:
+        if path is None or (loads is not None and type(loads).__module__.partition(".")[0] not in _OURS):
+            raise
+        first = next(iter(str(error).splitlines()), "")
+        raise DamagedCheckpoint(
+            f"{path} is damaged: its `{name}` cannot be restored ({type(error).__name__}: {first[:200]})"
+        ) from error
+
+
+def restore_sessions(state: RunState, path: Path | None, records: list[Record]) -> None:
+    """What a checkpoint knows of the sessions; a training that only changes its worker goes on in its own."""
+    if path is not None:
+        for number, record in enumerate(records):
+            check_session(path, record, f"sessions.{number}")
+    if path is None and records:
+        *records, own = records
+        state.session = Session.of(own)
+    state.earlier_sessions = records
+
+
+def restore_epoch_metrics(state: RunState, content: dict[str, Any]) -> None:
+    """Sums of the interrupted epoch: the first worker carries what all had gathered."""
+    if not state.fabric.is_global_zero:
+        return
+    state.log.load_state_dict(content["epoch_metrics"])
+    modules = dict(state.task.named_modules())
+    for name, kept in content["epoch_metric_objects"].items():
+        metric = modules[name]
+        for key, value in kept["state"].items():
+            if isinstance(metric._defaults[key], list) and isinstance(value, torch.Tensor):  # pyright: ignore[reportAttributeAccessIssue, reportIndexIssue]
+                value = [value]  # gathered from several workers, a list has become one tensor
+            setattr(metric, key, _to(value, state.fabric.device))
+        metric._update_count = kept["updates"]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def _to(value: Any, device: torch.device) -> Any:
+    return [item.to(device) for item in value] if isinstance(value, list) else value.to(device)
+
+
+def restore_random_state(state: RunState, workers: list[Any]) -> None:
+    """Each worker goes on with its own random numbers; on another number of workers they start anew from the step."""
+    if len(workers) == state.fabric.world_size:
+        rng.restore(workers[state.fabric.global_rank], state.fabric.device)
+    else:
+        rng.seed_everything(state.config.seed, state.step, state.fabric.global_rank)

@@ -1,0 +1,1 @@
+"""A trained network outside of training: its weights, its preprocessing, its predictions."""

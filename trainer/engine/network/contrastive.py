@@ -1,0 +1,19 @@
+"""What a task with a loss over the samples of all workers gets from the run."""
+
+from ...core.protocols import Contrastive
+from ...core.state import RunState
+
+
+def share_batches(state: RunState) -> None:
+    """Tell a contrastive task how batches are shared among the workers.
+
+    Raises:
+        ValueError: the augmentation makes another number of views of an image than the task compares.
+    """
+    task = state.task
+    if not isinstance(task, Contrastive):
+        return
+    made = getattr(state.data, "training_views", 1)
+    if made != task.views:
+        raise ValueError(f"augment makes {made} views of an image, and the task compares {task.views}: augment=simclr")
+    task.share_batches(state.padding, -(-state.config.batch_size // state.fabric.world_size))

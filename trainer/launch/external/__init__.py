@@ -1,0 +1,1 @@
+"""Workers that another program has started, one process each: torchrun, mpirun, srun, or whatever sets RANK."""

@@ -1,0 +1,62 @@
+"""Announcement: what rank 0 has made of the command, signed by the run's secret, for the processes that wait for it."""
+
+import hmac
+import json
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+_FIELDS = {"folder": str, "verb": str, "checkpoint": str, "address": str, "port": int, "code": int, "signature": str}
+
+
+@dataclass(frozen=True)
+class Announcement:
+    """The run of all ranks, or the exit code of all where there is none.
+
+    Args:
+        folder: of the run; "" where none is started.
+        verb: train | resume.
+        checkpoint: to start from; "": the newest whole one.
+        address, port: of the store of the run's processes.
+        code: exit code, where no run is started.
+    """
+
+    folder: str = ""
+    verb: str = ""
+    checkpoint: str = ""
+    address: str = ""
+    port: int = 0
+    code: int = 0
+    signature: str = ""
+
+    def signed(self, secret: bytes) -> "Announcement":
+        return replace(self, signature=self._signature(secret))
+
+    def is_signed_by(self, secret: bytes) -> bool:
+        return hmac.compare_digest(self.signature, self._signature(secret))
+
+    def _signature(self, secret: bytes) -> str:
+        return hmac.new(secret, replace(self, signature="").encoded(), "sha256").hexdigest()
+
+    def encoded(self) -> bytes:
+        return json.dumps(asdict(self), sort_keys=True).encode()
+
+    @classmethod
+    def decoded(cls, message: bytes) -> "Announcement":
+        """
+        Raises:
+            ValueError: it is none.
+        """
+        values: dict[str, Any] = json.loads(message)
+        if not isinstance(values, dict) or {name: type(value) for name, value in values.items()} != _FIELDS:
+            raise ValueError("not an announcement")
+        return cls(**values)
+
+    @property
+    def run_dir(self) -> Path:
+        return Path(self.folder)
+
+    @property
+    def start(self) -> Path | None:
+        """The checkpoint to start from."""
+        return Path(self.checkpoint) if self.checkpoint else None

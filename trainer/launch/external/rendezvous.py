@@ -1,0 +1,208 @@
+"""Rendezvous of the processes that a starter has begun: where each of them is, and what run they are the workers of.
+
+torchrun serves a store at MASTER_ADDR:MASTER_PORT, which is used; elsewhere rank 0 serves one there. Without these
+variables the processes of one host meet on loopback, at a port that rank 0 writes into a file of its user.
+"""
+
+import hashlib
+import os
+import socket
+import tempfile
+import time
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, ClassVar
+
+from ...base.errors import refuse
+from ...base.regular_file import open_regular
+from ..store import LOOPBACK, AgentStore
+from .announcement import Announcement
+from .placement import HostPlacement, own_host, placement_of
+from .starters import World
+
+if TYPE_CHECKING:
+    from torch.distributed import Store, TCPStore
+
+_ARRIVAL = timedelta(minutes=5)
+"""Time for all processes to arrive."""
+_COMPOSITION = timedelta(minutes=15)
+"""Time for rank 0 to compose and freeze the run, or to wait for the lease of another host."""
+_LEAVE_S = 10.0
+_POLL_S = 0.1
+
+
+class ExternalRendezvous:
+    """A context: inside it the processes can exchange what each needs to know.
+
+    Attributes:
+        current: the one that this process takes part in.
+        placement: of the processes on hosts, once `gather` has returned.
+        announced: whether this process, rank 0, has announced a run or an exit code.
+        in_run: whether a run was announced, which this process takes part in.
+    """
+
+    current: ClassVar["ExternalRendezvous | None"] = None
+
+    def __init__(self, world: World):
+        self.world = world
+        self.placement = HostPlacement(1, world.size)
+        self.announced = self.in_run = False
+        self._stores: list[AgentStore] = []
+        self._port_file: Path | None = None
+        self._bulletin = self._bulletin_store()
+
+    def __enter__(self) -> "ExternalRendezvous":
+        ExternalRendezvous.current = self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        ExternalRendezvous.current = None
+        if kind is None or not self.in_run:
+            self._leave()
+        for store in self._stores:
+            store.close()
+        if self._port_file is not None:
+            self._port_file.unlink(missing_ok=True)
+
+    def gather(self) -> HostPlacement:
+        """Wait for all processes. Returns their placement, on rank 0 alone.
+
+        Raises:
+            ConfigError: they are placed as no topology describes, or not all have come.
+        """
+        self._bulletin.set(f"host/{self.world.rank}", own_host())
+        if self.world.rank == 0:
+            keys = [f"host/{rank}" for rank in range(self.world.size)]
+            try:
+                self._bulletin.wait(keys, _ARRIVAL)
+            except RuntimeError as error:
+                missing = [rank for rank, key in enumerate(keys) if not self._bulletin.check([key])]
+                text = f"after {_ARRIVAL.seconds} s ranks {missing} had not started"
+                raise refuse("topology.launcher", text, "external") from error
+            self.placement = placement_of([self._bulletin.get(key).decode() for key in keys])
+        return self.placement
+
+    def announce(self, announcement: Announcement) -> None:
+        """Tell all other processes what they are to do."""
+        self.announced, self.in_run = True, bool(announcement.folder)
+        self._bulletin.set("announcement", announcement.encoded().decode())
+        if announcement.folder:
+            self._lasting().set("folder", announcement.folder)
+
+    def announce_end(self, code: int) -> None:
+        """Of rank 0, as it leaves: an exit code for all, unless something was announced."""
+        if not (self.world.rank or self.announced):
+            self.announce(Announcement(code=code))
+
+    def announcement(self) -> Announcement:
+        """What rank 0 announces, waited for."""
+        self._bulletin.wait(["announcement"], _COMPOSITION)
+        found = Announcement.decoded(self._bulletin.get("announcement"))
+        self.in_run = bool(found.folder)
+        return found
+
+    def earlier_folder(self) -> Path | None:
+        """The folder of the run that the starter has begun before it restarted its processes."""
+        known = self.world.store_served and self._lasting().check(["folder"])
+        return Path(self._lasting().get("folder").decode()) if known else None
+
+    def serve(self) -> AgentStore:
+        """A store of the run's processes, served by this one.
+
+        Raises:
+            ConfigError: the address of the rendezvous is not this host's.
+        """
+        one_host = self.placement.nodes == 1
+        host = LOOPBACK if one_host else socket.gethostbyname(self.world.address or LOOPBACK)
+        if host.startswith("127.") and not one_host:
+            text = "the rendezvous of several hosts needs an address that all of them reach, and this is loopback"
+            raise refuse("MASTER_ADDR", text, self.world.address, "torchrun --master-addr=ADDRESS, or --local-addr")
+        store = AgentStore(host)
+        store.open()
+        self._stores.append(store)
+        return store
+
+    def first_to_fail(self) -> bool:
+        """Whether no other process has reported a failure before; the others end because of it."""
+        with suppress(RuntimeError):  # rank 0's store is gone with it
+            own = str(self.world.rank)
+            return self._bulletin.compare_set("failed", "", own).decode() == own
+        return True
+
+    def _leave(self) -> None:
+        """Wait until the others need the store no longer."""
+        with suppress(RuntimeError):
+            self._bulletin.set(f"left/{self.world.rank}", "")
+            if self.world.rank == 0:
+                keys = [f"left/{rank}" for rank in range(self.world.size)]
+                self._bulletin.wait(keys, timedelta(seconds=_LEAVE_S))
+
+    def _bulletin_store(self) -> "Store":
+        """The store of this start of the processes, under a prefix of its own."""
+        from torch.distributed import PrefixStore
+
+        self._served = self._served_store()
+        return PrefixStore(f"leyden/start/{self.world.restarts}", self._served)
+
+    def _lasting(self) -> "Store":
+        """What survives a restart of the processes, where the starter serves the store."""
+        from torch.distributed import PrefixStore
+
+        return PrefixStore("leyden/run", self._served)
+
+    def _served_store(self) -> "TCPStore":
+        from torch.distributed import TCPStore
+
+        world = self.world
+        if world.store_served or (world.rank and world.address and world.port):
+            assert world.address
+            assert world.port
+            return TCPStore(world.address, world.port, is_master=False, timeout=_ARRIVAL)
+        if world.rank:
+            return TCPStore(LOOPBACK, self._published_port(), is_master=False, timeout=_ARRIVAL)
+        address = socket.gethostbyname(world.address) if world.address else LOOPBACK
+        try:
+            own = AgentStore(address, world.port or 0)
+        except OSError as error:
+            text = f"rank 0 cannot listen there: {error.strerror or error}"
+            remedy = "MASTER_ADDR and MASTER_PORT of a free port of rank 0's host"
+            raise refuse("MASTER_PORT", text, world.port, remedy) from None
+        self._stores.append(own)
+        store = own.open()
+        if world.size > 1 and not (world.address and world.port):
+            self._publish(own.port)
+        return store
+
+    def _publish(self, port: int) -> None:
+        self._port_file = self._file_of_job()
+        self._port_file.unlink(missing_ok=True)
+        new = self._port_file.with_suffix(f".{os.getpid()}")
+        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(str(port))
+        new.rename(self._port_file)
+
+    def _published_port(self) -> int:
+        file, end = self._file_of_job(), time.monotonic() + _ARRIVAL.seconds
+        while time.monotonic() < end:
+            with suppress(OSError), open_regular(file, follow_links=False) as opened:
+                if os.fstat(opened.fileno()).st_uid == os.getuid():
+                    return int(opened.read(8))
+            time.sleep(_POLL_S)
+        text = f"rank 0 has not been found on this host within {_ARRIVAL.seconds} s"
+        raise refuse("MASTER_ADDR", text, remedy="MASTER_ADDR=HOST MASTER_PORT=29500 in the environment of all ranks")
+
+    def _file_of_job(self) -> Path:
+        """
+        Raises:
+            ConfigError: nothing names the job.
+        """
+        if not self.world.job:
+            text = f"{self.world.starter} has not set it, and the processes cannot find each other without"
+            remedy = "MASTER_ADDR=HOST MASTER_PORT=29500 in the environment of all ranks"
+            raise refuse("MASTER_ADDR", text, remedy=remedy)
+        name = hashlib.sha256(f"{os.getuid()} {self.world.job}".encode()).hexdigest()[:32]
+        return Path(tempfile.gettempdir()) / f"leyden-{name}.port"

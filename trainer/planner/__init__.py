@@ -1,0 +1,1 @@
+"""Prediction of a run before it starts: time, memory, traffic and cost, from its config alone."""

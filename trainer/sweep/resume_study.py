@@ -1,0 +1,68 @@
+"""The sweep by Optuna of a folder, composed again as it was: `leyden resume SWEEP` chooses its further trials."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..base import limited_yaml
+from ..base.errors import refuse
+from ..base.paths import shown
+from ..config.compose import Composer
+from ..config.target_policy.hydra_targets import SWEEPER
+from ..config.target_policy.untrusted_runs import is_trusted
+from ..runs.folder import SWEEP
+from ..runs.study import JOURNAL
+from .results import BASIC
+from .study.settings import require_optuna
+from .sweep import Sweep
+
+N_TRIALS = "hydra.sweeper.n_trials"
+"""The one key of a study that its resumption may change."""
+_OWN = ("hydra.sweep.dir", "hydra/hydra_logging", "hydra/job_logging", "hydra.mode")
+"""Overrides that Leyden adds to those of a sweep."""
+
+
+def reopened(folder: Path, changes: Sequence[str]) -> Sweep | None:
+    """The sweep by Optuna of a folder; None for one whose sweeper chooses no further trials.
+
+    Args:
+        changes: overrides of N_TRIALS.
+
+    Raises:
+        ConfigError: it cannot go on here.
+    """
+    hydra = limited_yaml.load(limited_yaml.read(folder / SWEEP))["hydra"]
+    sweeper = hydra["sweeper"]["_target_"]
+    if sweeper != SWEEPER or not (folder / JOURNAL).exists():
+        if changes:
+            raise refuse(N_TRIALS, "is of hydra/sweeper=optuna, and this sweep has another", remedy="leave it out")
+        if sweeper not in (BASIC, SWEEPER):
+            print(f"{sweeper.rpartition('.')[2]} chooses no further trials: for those, a new sweep", flush=True)
+        return None
+    require_optuna()
+    _refuse_foreign(folder)
+    _refuse_elsewhere(folder, hydra["runtime"]["cwd"])
+    quoted = str(folder).replace("'", "\\'")
+    given = [*hydra["overrides"]["hydra"], *hydra["overrides"]["task"]]
+    kept = [str(override) for override in given if str(override).partition("=")[0] not in _OWN]
+    return Sweep(_composer(hydra), [*kept, f"hydra.sweep.dir='{quoted}'", *changes], goes_on=True)
+
+
+def _composer(hydra: Any) -> Composer:
+    searched = [source["path"] for source in hydra["runtime"]["config_sources"] if source["provider"] == "command-line"]
+    return Composer(searched[0] if searched else None, hydra["job"]["config_name"])
+
+
+def _refuse_foreign(folder: Path) -> None:
+    # some samplers keep their state in the journal as a pickle
+    for file in (folder, folder / SWEEP, folder / JOURNAL):
+        if file.stat().st_uid != os.geteuid() and not is_trusted():
+            text = "belongs to another user, and a study that goes on reads what they have written"
+            raise refuse("SWEEP", text, shown(file), "the flag --trust, after reading it")
+
+
+def _refuse_elsewhere(folder: Path, began: str) -> None:
+    if Path.cwd() != Path(began):
+        text = f"its study began in {began}, and its paths are relative to that folder"
+        raise refuse("SWEEP", text, shown(folder), f"cd {began}, and leyden resume {folder}")

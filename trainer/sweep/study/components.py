@@ -1,0 +1,82 @@
+"""Sampler and pruner of a study, built of the nodes hydra.sweeper.sampler and hydra.sweeper.pruner."""
+
+import inspect
+import random
+from collections.abc import Mapping
+from typing import Any
+
+from optuna.pruners import BasePruner, NopPruner
+from optuna.samplers import BaseSampler, QMCSampler
+from pydantic import ValidationError
+
+from ...base.errors import ConfigError, listed, nearest, raise_all, refuse
+from ...config.schema import Target
+from ...config.signatures import find, node_problems
+from ...config.targets import build
+
+_NAMES = {
+    "sampler": ("TPESampler", "RandomSampler", "GPSampler", "BruteForceSampler", "CmaEsSampler", "NSGAIISampler",
+                "QMCSampler"),
+    "pruner": ("NopPruner", "MedianPruner", "PercentilePruner", "SuccessiveHalvingPruner", "HyperbandPruner",
+               "PatientPruner", "ThresholdPruner"),
+}  # fmt: skip
+
+
+class SamplerFactory:
+    """Sampler of a study.
+
+    With a seed, each trial is chosen by a sampler of its own, seeded by (seed, number of the trial): an interrupted
+    study goes on with the draws that it would have made.
+
+    Args:
+        node: hydra.sweeper.sampler.
+
+    Raises:
+        ConfigError: there is no such sampler, or it does not take an argument.
+    """
+
+    def __init__(self, node: Mapping[str, Any]):
+        self._node = dict(node)
+        self._sampler: BaseSampler = _built("sampler", node, BaseSampler)
+        # a sequence of low discrepancy is one for the whole study
+        self._reseeded = isinstance(node.get("seed"), int) and not isinstance(self._sampler, QMCSampler)
+
+    def of_trial(self, number: int) -> BaseSampler:
+        """Sampler that chooses a trial."""
+        if not self._reseeded:
+            return self._sampler
+        seed = random.Random(f"{self._node['seed']} {number}").getrandbits(31)
+        return build(Target.model_validate({**self._node, "seed": seed}))
+
+
+def pruner_node(node: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The checked node hydra.sweeper.pruner; None for one that prunes nothing.
+
+    Raises:
+        ConfigError: there is no such pruner, or it does not take an argument.
+    """
+    return None if isinstance(_built("pruner", node, BasePruner), NopPruner) else dict(node)
+
+
+def _built(kind: str, node: Mapping[str, Any], base: type) -> Any:
+    key = f"hydra.sweeper.{kind}"
+    try:
+        target = Target.model_validate(node)
+    except ValidationError:
+        raise _no_such(kind, node.get("_target_")) from None
+    cls = find(key, target)
+    if not inspect.isclass(cls) or not issubclass(cls, base):
+        raise _no_such(kind, target.target)
+    raise_all(node_problems(key, target))
+    try:
+        return build(target)
+    except Exception as error:
+        remedy = f"other values, or hydra/sweeper/{kind}=..."
+        raise refuse(key, f"{cls.__name__} cannot be built: {error}", remedy=remedy) from error
+
+
+def _no_such(kind: str, target: Any) -> ConfigError:
+    names, package = _NAMES[kind], f"optuna.{kind}s"
+    close = nearest(str(target).rpartition(".")[2], names) or names[0]
+    text = f"is no {kind} of Optuna; {package} has {listed(names)} and others"
+    return refuse(f"hydra.sweeper.{kind}._target_", text, target, f"hydra.sweeper.{kind}._target_={package}.{close}")
