@@ -4,7 +4,6 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from time import perf_counter
 from typing import Any
 
@@ -12,12 +11,9 @@ import torch
 import torch.distributed as dist
 
 from ..base.handshake import inherited_secret
-from ..core.communication.peer_authentication import authenticate_peers
+from ..core.communication.authenticated_group import UNLIMITED, authenticated_group
 from ..core.communication.tcp_store import open_store
 from .snapshot import Snapshot, SnapshotMetadata
-
-_TIMEOUT = timedelta(days=30)
-"""The death of a peer is noticed at once; a living one may train for long before it receives."""
 
 
 class IncomingSnapshot:
@@ -72,8 +68,7 @@ class Transport:
         self._group: Any = None
         if workers > 1:
             store = dist.PrefixStore(f"leyden/pipeline/{os.environ['TORCHELASTIC_RUN_ID']}", open_store())
-            self._group = dist.ProcessGroupGloo(store, rank, workers, _TIMEOUT)
-            authenticate_peers(self._group, rank, workers, inherited_secret(), "snapshots")
+            self._group = authenticated_group(store, rank, workers, inherited_secret(), "snapshots")
 
     def store(self, snapshot: Snapshot) -> None:
         with self._lock:
@@ -99,7 +94,7 @@ class Transport:
 
         def send() -> None:
             with suppress(RuntimeError):
-                self._group.send([snapshot.data], to, tag).wait()
+                self._group.send([snapshot.data], to, tag).wait(UNLIMITED)
 
         threading.Thread(target=send, name="leyden-hop", daemon=True).start()
 
@@ -126,7 +121,7 @@ class Transport:
 
     def _received(self, metadata: SnapshotMetadata, source: int, tag: int) -> Snapshot:
         data = torch.empty(metadata.size, dtype=torch.uint8)
-        self._group.recv([data], source, tag).wait()
+        self._group.recv([data], source, tag).wait(UNLIMITED)
         snapshot = Snapshot(metadata, data)
         snapshot.verify()
         self.store(snapshot)

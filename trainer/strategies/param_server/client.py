@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ...base.device_time import Moment
+from ...core.communication.authenticated_group import UNLIMITED
 from ...core.ticket_source import SyncReason, WorkRange
 from ...core.traffic import Ledger
 from . import protocol
@@ -78,7 +79,7 @@ class ParamServerClient:
         # all receives are posted before the first is waited for: the servers send at the same time
         works = [c.start_receive(values[a:b]) for c, (a, b) in zip(self.connections, self.bounds, strict=True)]
         for work in works:
-            work.wait()
+            work.wait(UNLIMITED)
         return values
 
     def push(self, value: Tensor, rates: tuple[float, ...]) -> None:
@@ -101,7 +102,7 @@ class ParamServerClient:
         """Wait until every server has applied the last push."""
         if self._push_in_flight:
             for work, _ in self._sends:
-                work.wait()
+                work.wait(UNLIMITED)
             self._sends = []
             self._push_in_flight = False
             self._receive_all(protocol.Applied)

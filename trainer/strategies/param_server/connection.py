@@ -1,6 +1,5 @@
 """Connection between one worker and one server, over gloo."""
 
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -8,12 +7,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ...base.handshake import inherited_secret
-from ...core.communication.peer_authentication import authenticate_peers
+from ...core.communication.authenticated_group import UNLIMITED, authenticated_group
 from ...core.communication.tcp_store import open_store
 from .protocol import HEADER_LENGTH, Expected, Message, decode, encode
-
-_TIMEOUT = timedelta(days=30)
-"""Practically none: a dead peer's sockets close, and a living one may be busy for hours (validation, warm start)."""
 
 
 class ServerConnection:
@@ -23,7 +19,7 @@ class ServerConnection:
         incarnation: restarts of the worker so far.
 
     Raises:
-        AuthenticationError: the other end does not know the run's secret.
+        NotAuthenticated: the other end does not know the run's secret.
         RuntimeError: it is lost.
     """
 
@@ -32,12 +28,12 @@ class ServerConnection:
         # dead sender. A pair raises at once on both ends, and a restarted worker joins in a pair of a new name.
         store = dist.PrefixStore(f"leyden/pair/{server}/{worker}/{incarnation}", open_store())
         rank = 0 if at_server else 1
-        self._group: Any = dist.ProcessGroupGloo(store, rank, 2, _TIMEOUT)
         self._peer = 1 - rank
-        authenticate_peers(self._group, rank, 2, inherited_secret(), f"server {server}, worker {worker}, {incarnation}")
+        protocol = f"server {server}, worker {worker}, {incarnation}"
+        self._group: Any = authenticated_group(store, rank, 2, inherited_secret(), protocol)
 
     def start_send(self, tensor: Tensor) -> Any:
-        """Returns a work handle; the tensor must not change before its `wait()` has returned."""
+        """Returns a work handle; the tensor must not change before its `wait(UNLIMITED)` has returned."""
         return self._group.send([tensor], self._peer, 0)
 
     def start_receive(self, into: Tensor) -> Any:
@@ -50,7 +46,7 @@ class ServerConnection:
             RuntimeError: the peer has closed the connection.
         """
         for tensor in (encode(message), *tensors):
-            self.start_send(tensor).wait()
+            self.start_send(tensor).wait(UNLIMITED)
 
     def receive(self, *expected: type[Expected]) -> Expected:
         """
@@ -65,7 +61,7 @@ class ServerConnection:
         Raises:
             RuntimeError: the peer has closed the connection.
         """
-        self.start_receive(into).wait()
+        self.start_receive(into).wait(UNLIMITED)
         return into
 
     def close(self) -> None:
