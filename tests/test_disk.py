@@ -12,12 +12,12 @@ from threading import Timer
 import pytest
 import torch
 from disk_examples import BALLAST, FREED, free
-from runs import TINY, Freeze, Processes, rows, states, summary, weights
+from runs import PATIENCE_S, TINY, Freeze, Processes, rows, states, summary, weights
 from typing_extensions import Buffer
 
 from leyden.trainer.base.atomic_file import atomic_file
 from leyden.trainer.base.errors import SystemFailure
-from leyden.trainer.base.storage import StorageError, described
+from leyden.trainer.base.storage import StorageError, described, hold, located
 from leyden.trainer.base.system_errors import system_errors
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
@@ -229,6 +229,21 @@ def test_a_run_is_not_restarted_into_a_full_disk(freeze: Freeze, processes: Proc
     assert code == 0, printed
 
 
+def test_a_process_that_leads_many_runs_keeps_few_folders_open(tmp_path: Path) -> None:
+    runs = [tmp_path / str(number) for number in range(30)]
+    for run_dir in runs:
+        run_dir.mkdir()
+        hold(run_dir)
+    opened = [
+        os.readlink(f"/proc/self/fd/{fd}")
+        for fd in os.listdir("/proc/self/fd")
+        if os.path.exists(f"/proc/self/fd/{fd}")
+    ]
+    assert len([path for path in opened if path.startswith(str(tmp_path))]) < 10
+    runs[-1].rename(tmp_path / "renamed")
+    assert located(runs[-1]) == tmp_path / "renamed"
+
+
 def test_which_errors_of_the_storage_last(tmp_path: Path) -> None:
     """Of the others, such as those of a file server, a restart may meet nothing."""
     found = []
@@ -363,7 +378,7 @@ def test_a_file_system_that_does_not_answer(
     process = processes.start(run_dir)
     lines = said_while_frozen(process, freezable, "no progress for 3 s (trainer.hang_timeout)")
     unfreeze(freezable)
-    rest, _ = process.communicate(timeout=40)
+    rest, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, rest
     printed = "".join(lines)
     assert f"is in callbacks and logging, after step 21, and the file system of {run_dir} does not answer" in printed
@@ -385,7 +400,7 @@ def test_a_file_system_that_does_not_answer_for_a_while(
     process = processes.start(run_dir)
     lines = said_while_frozen(process, freezable, "does not answer")
     unfreeze(freezable)
-    rest, _ = process.communicate(timeout=60)
+    rest, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0, rest
     assert f"the file system of {run_dir} does not answer" in lines[-1], lines
     assert f"rank 0 on {os.uname().nodename} is in callbacks and logging, after step 21" in lines[-1]

@@ -16,6 +16,8 @@ _FAULTS = (errno.EIO, errno.EFBIG, errno.ETIMEDOUT, errno.ENXIO, errno.EREMOTEIO
 QUOTA_USED_UP = "the disk quota is used up"
 ENOUGH_BYTES = 1 << 20
 """Free bytes from which writing is tried again after a full disk."""
+_HELD = 8
+"""Folders that a process keeps open: a notebook's trains a run after another, and each leads one, or two, at a time."""
 _open_folders: dict[Path, int] = {}
 
 
@@ -30,10 +32,12 @@ class StorageError(SystemFailure):
 
 
 def hold(folder: Path) -> Path:
-    """Keep a run folder open as long as this process lives, so that it is found again if it is renamed. Returns it."""
+    """Keep a run folder open, so that it is found again if it is renamed; the last few of this process. Returns it."""
     if folder not in _open_folders and hasattr(os, "O_PATH"):
         with suppress(OSError):
             _open_folders[folder] = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+        while len(_open_folders) > _HELD:
+            os.close(_open_folders.pop(next(iter(_open_folders))))
     return folder
 
 
