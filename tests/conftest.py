@@ -1,9 +1,11 @@
-"""Frozen runs without the command line, processes that end with the test, and the limit of the quick lane."""
+"""Frozen runs without the command line, processes that end with the test, reruns, and the limit of the quick lane."""
 
 import gc
 import os
+import signal
 
-# before torch is loaded: idle threads of one test would take the core from another process that tests
+# before torch is loaded: two threads of a net of 1,000 weights spin for each other, on cores that other tests want
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from collections import Counter
@@ -22,6 +24,9 @@ from omegaconf import OmegaConf
 from pool import Pool
 from runs import Freeze, Processes
 from slurm_cluster import SlurmCluster
+
+# ignored where a shell has started the tests in its background, and so in every command that they start
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _QUICK_S = 10
 """A test that takes longer than this is none of the quick lane's, even on a busy machine."""
@@ -46,16 +51,28 @@ _TABLES = {
 """Tests that compose a config a row of a table (0.3 s): each n-th row is in the quick lane, all are in CI."""
 
 
+_MOST_RERUNS = 10
+"""Tests that may pass at a further try in one session; more are no accident."""
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     rows: Counter[str] = Counter()
     for item in items:
-        share = _TABLES.get(item.path.name)
-        if share is None or not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
-            continue
-        if rows[item.originalname] % share:
-            item.add_marker(pytest.mark.slow)
-        rows[item.originalname] += 1
+        _mark_rows(item, rows)
+        # real processes on a machine that may be busy; what ran into its time limit would only do it again
+        if item.get_closest_marker("slow") or item.get_closest_marker("machine"):
+            item.add_marker(pytest.mark.flaky(reruns=2, rerun_except="from pytest-timeout"))
+
+
+def _mark_rows(item: pytest.Item, rows: Counter[str]) -> None:
+    """Marks the rows of a table that are not in the quick lane. `rows`: those so far of each test."""
+    share = _TABLES.get(item.path.name)
+    if share is None or not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+        return
+    if rows[item.originalname] % share:
+        item.add_marker(pytest.mark.slow)
+    rows[item.originalname] += 1
 
 
 def pytest_collection_finish() -> None:
@@ -64,10 +81,27 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Names the tests that are too slow for the lane that they run in."""
+    """Names the tests that were rerun, and those that are too slow for the lane that they run in."""
     for report in terminalreporter.getreports("passed"):
         if report.when == "call" and report.duration > _QUICK_S and "slow" not in report.keywords:
             terminalreporter.write_line(f"{report.nodeid} took {report.duration:.0f} s: cheaper, or marked slow?")
+    rerun = _rerun(terminalreporter)
+    for test, tries in rerun.items():
+        terminalreporter.write_line(f"rerun: {test} ({tries})")
+    if len(rerun) > _MOST_RERUNS:
+        terminalreporter.write_line(f"{len(rerun)} tests were rerun, more than {_MOST_RERUNS}: this session failed")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if isinstance(reporter, pytest.TerminalReporter) and len(_rerun(reporter)) > _MOST_RERUNS:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _rerun(reporter: pytest.TerminalReporter) -> Counter[str]:
+    """Reruns of each test that had any."""
+    return Counter(report.nodeid for report in reporter.getreports("rerun"))
 
 
 @cache

@@ -25,6 +25,9 @@ from leyden.trainer.runs import checkpoints
 TINY = ["model=mlp", "model.hidden=[16]", "dataset.image_size=8", "trainer.max_epochs=2"]
 """A training of well under a second."""
 
+PATIENCE_S = 120.0
+"""Of every "has happened by now": a wait that ends early costs nothing, and no verdict depends on speed."""
+
 Freeze = Callable[..., Path]
 
 
@@ -58,7 +61,7 @@ class Processes:
         return process.returncode, output
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     """Raises AssertionError when the condition has not come true in time."""
     end = time.monotonic() + seconds
     while not condition():

@@ -46,7 +46,7 @@ def log(run_dir: Path) -> str:
 def held(run_dir: Path, workers: int = 1) -> None:
     """Waits until all workers are held. Those that hold them after another start are then waited for anew."""
     try:
-        wait_until(lambda: len(list(run_dir.glob("held-*"))) == workers, 120)
+        wait_until(lambda: len(list(run_dir.glob("held-*"))) == workers)
     except AssertionError:
         raise AssertionError(log(run_dir)) from None
     for path in run_dir.glob("held-*"):

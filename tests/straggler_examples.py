@@ -11,7 +11,7 @@ from leyden.models.mlp import MLP
 
 
 class SlowOnRank(MLP):
-    """An MLP whose forward takes four times as long on one worker.
+    """An MLP whose forward takes twenty times as long on one worker.
 
     Args:
         slow_rank: of that worker; -1: of none.
@@ -28,7 +28,7 @@ class SlowOnRank(MLP):
         seconds: float,
     ):
         super().__init__(classes, image_shape, hidden, dropout)
-        self.seconds = seconds * (4 if slow_rank == int(os.environ["RANK"]) else 1)
+        self.seconds = seconds * (20 if slow_rank == int(os.environ["RANK"]) else 1)
 
     def forward(self, images: Tensor) -> Tensor:
         time.sleep(self.seconds)

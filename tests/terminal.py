@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from multiprocessing.connection import wait
 from types import TracebackType
 
+from runs import PATIENCE_S
+
 _CODE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 
 
@@ -150,4 +152,4 @@ class Terminal:
         end = time.monotonic() + seconds
         while self.read(0.1):
             assert time.monotonic() < end, self.screen.text
-        return self.process.wait(10)
+        return self.process.wait(PATIENCE_S)

@@ -85,6 +85,7 @@ def test_a_run_without_restarts_left_fails(freeze: Freeze, processes: Processes,
     assert summary(run_dir)["failed_rank"] == 0
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_a_signal_before_workers_are_ready_is_not_lost_and_only_the_loopback_is_listened_on(
     freeze: Freeze, processes: Processes

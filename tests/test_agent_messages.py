@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from machines import topology_config
-from runs import is_closed, wait_until
+from runs import PATIENCE_S, is_closed, wait_until
 
 from leyden.trainer.base.handshake import new_secret
 from leyden.trainer.launch.authentication import AuthenticatedListener
@@ -134,7 +134,7 @@ def test_strangers_at_the_rendezvous_do_not_end_the_run(leader: tuple[LeaderAgen
     wait_until(lambda: agent.poll() is None and all(is_closed(stranger) for stranger in finished))
     assert not agent.failing()
     agent.end_run(0)
-    thread.join(30)
+    thread.join(PATIENCE_S)
     store.close()
     start = StartWorkers(0, "resume", None, store.port, "why")
     assert received == [JoinAccepted(1, "host"), start, EndRun(0, "", False)]
@@ -152,7 +152,7 @@ def test_a_node_that_sends_a_malformed_message_is_lost(
     thread = threading.Thread(target=lambda: joined.append(_joined(rendezvous, request)), daemon=True)
     thread.start()
     _, store = agent.start_workers(0, job, "")
-    thread.join(30)
+    thread.join(PATIENCE_S)
     with joined[0] as node:
         node.sendall(b'{"type": "NodeStall", "sent_at": 1.0}\n')
         wait_until(lambda: agent.poll() is None and agent.failing())

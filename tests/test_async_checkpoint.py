@@ -166,7 +166,7 @@ def test_a_kill_while_the_thread_writes_loses_at_most_that_checkpoint(
     stuck = "+callbacks.stuck={_target_: async_examples.WritesFor, step: 30}"
     whole, run_dir = freeze("whole", *words), freeze("run", *words, stuck)
     process = processes.start(run_dir)
-    wait_until((run_dir / "writes").exists, 120)
+    wait_until((run_dir / "writes").exists)
     process.send_signal(signal.SIGKILL)
     process.wait()
     pid = int((run_dir / "writes").read_text())

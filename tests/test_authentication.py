@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from runs import is_closed, wait_until
+from runs import PATIENCE_S, is_closed, wait_until
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.base.handshake import AuthenticationError, Connector, Listener, new_secret
@@ -85,7 +85,7 @@ def test_a_replayed_or_reflected_proof_is_none() -> None:
 
 @pytest.fixture
 def listener(monkeypatch: pytest.MonkeyPatch) -> Iterator[AuthenticatedListener]:
-    monkeypatch.setattr(authentication, "PENDING_S", 0.5)
+    monkeypatch.setattr(authentication, "PENDING_S", 60)
     listener = AuthenticatedListener(listening_socket("127.0.0.1"), SECRET, "rendezvous")
     yield listener
     listener.close()
@@ -111,7 +111,7 @@ def _peer(listener: AuthenticatedListener, secret: bytes = SECRET, descriptor: i
     thread.start()
 
     def result() -> socket.socket:
-        thread.join(20)
+        thread.join(PATIENCE_S)
         if raised:
             connection.close()
             raise raised[0]
@@ -122,7 +122,7 @@ def _peer(listener: AuthenticatedListener, secret: bytes = SECRET, descriptor: i
 
 def _accepted(listener: AuthenticatedListener) -> socket.socket:
     found: list[socket.socket] = []
-    wait_until(lambda: bool(found.extend(listener.accept()) or found), seconds=20)
+    wait_until(lambda: bool(found.extend(listener.accept()) or found))
     return found[0]
 
 
@@ -134,12 +134,9 @@ def _stranger(listener: AuthenticatedListener, data: bytes) -> socket.socket:
 
 
 @pytest.mark.parametrize("data", GARBAGE.values(), ids=GARBAGE.keys())
-def test_garbage_is_refused_at_once(
-    listener: AuthenticatedListener, data: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(authentication, "PENDING_S", 60)
+def test_garbage_is_refused_at_once(listener: AuthenticatedListener, data: bytes) -> None:
     with _stranger(listener, data) as stranger:
-        wait_until(lambda: not listener.accept() and is_closed(stranger), seconds=10)
+        wait_until(lambda: not listener.accept() and is_closed(stranger))
 
 
 def test_what_follows_the_proof_is_left_to_the_protocol(listener: AuthenticatedListener) -> None:
@@ -179,7 +176,7 @@ def test_a_wrong_secret_is_noticed_on_both_sides(
 
 
 def test_a_hundred_idle_connections_keep_no_peer_out(
-    listener: AuthenticatedListener, capfd: pytest.CaptureFixture[str]
+    listener: AuthenticatedListener, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     idle = [_stranger(listener, b"") for _ in range(100)]
     listener.accept()
@@ -187,7 +184,8 @@ def test_a_hundred_idle_connections_keep_no_peer_out(
     peer = _peer(listener)
     with _accepted(listener), peer():
         pass
-    wait_until(lambda: not listener.accept() and all(map(is_closed, idle)), seconds=10)
+    monkeypatch.setattr(authentication, "PENDING_S", 0.0)
+    wait_until(lambda: not listener.accept() and all(map(is_closed, idle)))
     for connection in idle:
         connection.close()
     listener.close()

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import shutil
-import time
+import threading
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
@@ -26,6 +26,8 @@ from leyden.trainer.config.schema import load
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.core.transfers import Placement
 from leyden.trainer.entrypoints.start import start
+from leyden.trainer.strategies.butterfly.buckets import Bucket
+from leyden.trainer.strategies.butterfly.comm_thread import CommThread
 from leyden.trainer.strategies.butterfly.halving_doubling import ButterflySchedule, Order, best_order
 from leyden.trainer.strategies.butterfly.parameter_use import ParameterUse
 from leyden.trainer.strategies.butterfly.strategy import Butterfly as Strategy
@@ -493,12 +495,29 @@ def test_what_backward_leaves_no_time_for_goes_in_the_order_in_which_it_is_neede
 ) -> None:
     fabric, strategy = alone(lazy=lazy)
     exchanged: list[int] = []
+    begun, backward_is_over = threading.Event(), threading.Event()
+    hand_over, backward = CommThread.hand_over, fabric.backward
 
     def slow(vector: Tensor) -> None:
-        time.sleep(0.005)
+        """No exchange that begins in a backward ends in it."""
+        begun.set()
+        assert backward_is_over.wait(60)
         exchanged.append(vector.data_ptr())
 
+    def hands_over(self: CommThread, bucket: Bucket, last: bool) -> None:
+        assert not last or begun.wait(60), "the first exchange has begun before backward ends"
+        hand_over(self, bucket, last)
+        if last:
+            backward_is_over.set()
+
+    def one_backward(loss: Tensor) -> None:
+        begun.clear()
+        backward_is_over.clear()
+        backward(loss)
+
     monkeypatch.setattr(strategy._exchange, "average", slow)
+    monkeypatch.setattr(CommThread, "hand_over", hands_over)
+    monkeypatch.setattr(fabric, "backward", one_backward)
     trained(fabric, steps=6)
     pieces = [piece.data_ptr() for bucket in strategy._buckets for piece in bucket.pieces]
     orders = [exchanged[start : start + len(pieces)] for start in range(0, len(exchanged), len(pieces))]

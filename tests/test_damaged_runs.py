@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import TINY, Freeze, states
+from runs import PATIENCE_S, TINY, Freeze, states
 
 from leyden.trainer.base.untrusted_file import DamagedFile
 from leyden.trainer.cli.main import main
@@ -39,7 +39,9 @@ def test_a_config_is_refused_before_it_is_loaded(tmp_path: Path, name: str, caps
         f"sys.exit(main(['eval', {str(tmp_path)!r}]))"
     )
     # a process of its own: the defect was a segmentation fault
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
     assert ended.returncode == 2, ended
     assert "Traceback" not in ended.stderr
     assert reason in " ".join(ended.stderr.split())

@@ -16,7 +16,7 @@ import pytest
 import torch
 from hosts import TwoHosts, available
 from markdown_pages import BLOCKS
-from runs import TINY, Freeze, distance, metrics, summary, wait_until, weights
+from runs import PATIENCE_S, TINY, Freeze, distance, metrics, summary, wait_until, weights
 from starters import LEYDEN, Starters
 
 import leyden
@@ -108,7 +108,7 @@ def test_torchrun_restarts_after_a_kill_and_goes_on_bit_for_bit(starters: Starte
     own, leyden = words[: words.index("--no-python")], words[words.index("leyden") + 1 :]
     own += ["--max-restarts=1", "-m", "leyden"]
     torchrun = starters.start([*TORCHRUN, *own, *leyden, *DDP, *LONG, f"hydra.run.dir={folder}"])
-    wait_until(lambda: checkpointed(folder), 120)
+    wait_until(lambda: checkpointed(folder))
     os.kill(workers(folder)[1], signal.SIGKILL)
     assert torchrun.wait(180) == 0, starters.log()
     assert "over 2 sessions" in starters.log()
@@ -121,9 +121,9 @@ def test_a_signal_to_torchrun_saves_and_the_same_command_goes_on(starters: Start
     words = [*DDP, *LONG, EXTERNAL, f"hydra.run.dir={folder}", "topology.on_existing=resume"]
     torchrun = [*TORCHRUN, "--nproc_per_node=2", "-m", "leyden", *words]
     first = starters.start(torchrun)
-    wait_until(lambda: checkpointed(folder), 120)
+    wait_until(lambda: checkpointed(folder))
     first.send_signal(signal.SIGTERM)
-    first.wait(60)
+    first.wait(PATIENCE_S)
     assert summary(folder)["status"] == "preempted", starters.log()
     assert starters.start(torchrun).wait(180) == 0, starters.log()
     assert equal(folder, reference)
@@ -225,10 +225,10 @@ def test_ranks_that_get_a_signal_save_and_another_number_of_them_goes_on(
     words = [*LEYDEN, *DDP, *LONG, EXTERNAL, f"hydra.run.dir={folder}", "topology.on_existing=resume"]
     known = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
     started = [starters.start(words, {**known, "RANK": str(rank)}, f"log{rank}") for rank in range(2)]
-    wait_until(lambda: checkpointed(folder), 120)
+    wait_until(lambda: checkpointed(folder))
     for process in started:
         process.send_signal(signal.SIGTERM)
-    assert [process.wait(60) for process in started] == [75, 75], starters.log("log0")
+    assert [process.wait(PATIENCE_S) for process in started] == [75, 75], starters.log("log0")
     assert summary(folder)["status"] == "preempted"
     assert starters.start(words, {**known, "WORLD_SIZE": "1", "RANK": "0"}, "alone").wait(120) == 0
     assert [each["world_size"] for each in summary(folder)["sessions"]] == [2, 1]
@@ -275,9 +275,9 @@ def test_a_signal_to_mpirun_saves_and_the_same_command_goes_on(starters: Starter
     words = [*LEYDEN, *DDP, *LONG, *slow, EXTERNAL, f"hydra.run.dir={folder}", "topology.on_existing=resume"]
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "odls_base_sigkill_timeout", "2", "-n", "2"]
     first = starters.start([*mpirun, *words], here)
-    wait_until(lambda: checkpointed(folder), 120)
+    wait_until(lambda: checkpointed(folder))
     first.send_signal(signal.SIGTERM)
-    first.wait(60)
+    first.wait(PATIENCE_S)
     assert summary(folder)["status"] == "preempted", starters.log()
     assert starters.start([*mpirun, *words], here).wait(120) == 0, starters.log()
     assert equal(folder, reference)

@@ -121,6 +121,7 @@ def test_an_agent_imports_no_torch_before_it_starts_workers() -> None:
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_a_foreign_client_does_not_end_the_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -72,6 +72,7 @@ IN_CI = ["ddp", "butterfly-near", "hybrid-c", "spatial", "fsdp", "asgd-2-servers
 """One for each way to send: rings, pairs, gathered activations, halos, divided parameters, servers."""
 
 
+@pytest.mark.machine
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=[] if case in IN_CI else pytest.mark.campaign) for case in CASES]
 )
@@ -88,6 +89,7 @@ def test_the_ledger_is_what_the_kernel_counts(tmp_path: Path, case: str) -> None
     assert end - start == pytest.approx(summary["communication"]["inter_node_bytes"], rel=0.03)
 
 
+@pytest.mark.machine
 def test_hops_are_what_the_kernel_counts(tmp_path: Path) -> None:
     """The models of a pipeline, and next to nothing else, cross the cable."""
     sweep = ["-m", "hydra/launcher=pipeline", "hydra.launcher.scheduler=ring", f"hydra.sweep.dir={tmp_path / 'sweep'}"]

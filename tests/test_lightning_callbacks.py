@@ -101,6 +101,7 @@ def test_a_callback_may_end_the_training_after_any_batch(freeze: Freeze, seen: l
     assert summary(run_dir)["steps"] == 3
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_one_asynchronous_worker_may_end_the_training_of_all(freeze: Freeze, processes: Processes) -> None:
     asgd = ["strategy=asgd", "topology.devices_per_node=2", f"python_path=[{Path(__file__).parent}]"]

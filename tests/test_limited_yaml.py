@@ -40,7 +40,7 @@ def test_a_bomb_is_refused_before_it_is_built(name: str) -> None:
             parse(text)
         assert reason in str(caught.value)
     after = os.times()
-    assert after.user + after.system - before.user - before.system < 1
+    assert after.user + after.system - before.user - before.system < 10
 
 
 def test_what_people_write_is_read() -> None:
@@ -108,5 +108,5 @@ def test_the_command_stays_small(tmp_path: Path) -> None:
     harmless = used("_target_: leyden.models.mlp.MLP\n")
     for text, _ in (BOMBS["aliases"], BOMBS["flow"], BOMBS["items"]):
         seconds, kilobytes = used(text)
-        assert seconds < harmless[0] + 1
+        assert seconds < harmless[0] + 5
         assert kilobytes < harmless[1] + 512 * 1024

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from runs import PATIENCE_S
 from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassPrecision, MulticlassRecall
@@ -23,7 +24,7 @@ class Exchange:
     """What the workers of a test share."""
 
     def __init__(self, workers: int):
-        self.barrier = threading.Barrier(workers, timeout=10)
+        self.barrier = threading.Barrier(workers, timeout=PATIENCE_S)
         self.values: list[Any] = [None] * workers
 
 
@@ -54,7 +55,7 @@ def on_workers(count: int, work: Callable[[Any, int], Any]) -> list[Any]:
     exchange = Exchange(count)
     with ThreadPoolExecutor(count) as pool:
         futures = [pool.submit(work, Worker(exchange, rank), rank) for rank in range(count)]
-        return [future.result(timeout=20) for future in futures]
+        return [future.result(timeout=PATIENCE_S) for future in futures]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

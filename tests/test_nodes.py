@@ -29,7 +29,7 @@ LONG = [*TWO_NODES, "trainer.max_epochs=5000", "callbacks.checkpoint.every_n_ste
 
 def training(run_dir: Path, first: Agent, second: Agent, beyond: int = -1) -> list[int]:
     """Wait for a checkpoint beyond a step. Returns the worker of each node."""
-    wait_until(lambda: newest_step(run_dir) > beyond, seconds=120)
+    wait_until(lambda: newest_step(run_dir) > beyond)
     workers = [*children(first.process.pid), *children(second.process.pid)]
     assert len(workers) == 2
     return workers
@@ -68,14 +68,14 @@ def test_a_killed_worker_is_named_and_all_restart_a_killed_agent_is_lost(freeze:
     first, second = start_two(agents, run_dir)
     workers = training(run_dir, first, second)
     os.kill(workers[1], signal.SIGKILL)
-    wait_until(lambda: not [pid for pid in workers if alive(pid)], seconds=10)
+    wait_until(lambda: not [pid for pid in workers if alive(pid)])
     workers = training(run_dir, first, second, beyond=newest_step(run_dir))
     for agent in (first, second):
         assert "rank 1 failed: killed by SIGKILL; restart 1 of 1 from step=" in agent.output
     second.process.kill()
     assert first.code(10) == 1
     assert_lost(1, first, run_dir)
-    wait_until(lambda: not [pid for pid in workers if alive(pid)], seconds=10)
+    wait_until(lambda: not [pid for pid in workers if alive(pid)])
 
 
 @pytest.mark.slow
@@ -100,7 +100,7 @@ def test_a_kill_at_a_random_time_is_named_and_loses_nothing(freeze: Freeze, agen
             dead.process.kill()
             assert other.code(10) == 1
             assert_lost(victim - 2, other, run_dir)
-        wait_until(lambda: not [pid for pid in workers if alive(pid)], seconds=10)  # noqa: B023
+        wait_until(lambda: not [pid for pid in workers if alive(pid)])  # noqa: B023
     steps = f"trainer.max_steps={newest_step(run_dir) + 7}"
     (run_dir / "resume.yaml").write_text(f"- changed: {{{steps.replace('=', ': ')}}}\n")
     uninterrupted = freeze("uninterrupted", *LONG, "schedule=constant", steps)
@@ -126,7 +126,7 @@ def test_an_elastic_worker_of_another_node_is_restarted(freeze: Freeze, agents: 
     options = [option for option in LONG if option != "strategy=ddp"]
     run_dir = freeze("run", *options, *elastic, "schedule=constant", "strategy.execution.record=true")
     first, second = start_two(agents, run_dir)
-    wait_until(lambda: newest_step(run_dir) > 0, seconds=120)
+    wait_until(lambda: newest_step(run_dir) > 0)
     (worker,) = _workers(second)
     others = _workers(first)
     assert len(others) == 2, "a worker and the server"
@@ -145,6 +145,7 @@ def _tickets(run_dir: Path, worker: int) -> int:
     return (run_dir / "events.csv").read_text().count(f"\n{worker},ticket")
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_named_on_all_nodes(freeze: Freeze, agents: list[Agent]) -> None:
     stuck = ["dataset._target_=hang_examples.Stuck", f"python_path=[{Path(__file__).parent}]", "+dataset.rank=1"]

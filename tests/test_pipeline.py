@@ -15,7 +15,7 @@ import pytest
 import torch
 import yaml
 from PIL import Image
-from runs import TINY, Freeze, alive, children, rows, summary, wait_until, weights
+from runs import PATIENCE_S, TINY, Freeze, alive, children, rows, summary, wait_until, weights
 
 from leyden.datasets.digits import Digits
 from leyden.datasets.shards.prepare import Preparation
@@ -176,7 +176,7 @@ def started(here: Path, *words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "leyden", *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, process_group=0)
     before = sub_epochs_completed(here)
-    wait_until(lambda: process.poll() is not None or sub_epochs_completed(here) > before + 8, seconds=120)
+    wait_until(lambda: process.poll() is not None or sub_epochs_completed(here) > before + 8)
     assert process.poll() is None, process.communicate()[0]
     return process
 
@@ -228,7 +228,7 @@ def test_a_worker_is_killed_and_no_model_is_lost(
         workers = workers_of(process)
         rank = rng.randrange(2)
         os.kill(workers[rank], signal.SIGKILL)
-        output, _ = process.communicate(timeout=30)
+        output, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1, output
         assert "failed: killed by SIGKILL" in output
         assert not [pid for pid in workers if alive(pid)]
@@ -247,7 +247,7 @@ def test_a_stopped_sweep_goes_on_later(here: Path, freeze: Freeze) -> None:
     assert main(["resume", "mine/1"]) == 2  # it is led by the pipeline
     assert main(["stop", "mine/1"]) == 2  # and is not alone there
     assert main(["stop", "mine"]) == 0
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 75, output
     assert "leyden resume mine" in output
     for trial in trials(here / "mine"):

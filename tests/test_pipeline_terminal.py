@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from runs import PATIENCE_S
 from terminal import Terminal
 
 HERE = Path(__file__).parent
@@ -12,6 +13,7 @@ SUB_EPOCHS = TRIALS * EPOCHS * 2
 HEADING = "trial  worker 0  worker 1  progress"
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More trials than there are rows, and workers that write meanwhile."""
@@ -27,7 +29,7 @@ def test_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Terminal([sys.executable, "-m", "leyden", "-m", *words], columns=80, rows=9) as terminal:
         while terminal.read(0.5):
             looks.add(tuple(terminal.screen.lines))
-        assert terminal.process.wait(30) == 0, terminal.screen.text
+        assert terminal.process.wait(PATIENCE_S) == 0, terminal.screen.text
 
     tables = [look[at:] for look in looks for at in range(len(look)) if look[at].startswith(HEADING)]
     rows = {row for table in tables for row in table[1:] if row}

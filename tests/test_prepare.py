@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from runs import PATIENCE_S
 from shard_examples import SIDE, TREE, contents, jpeg, photographs, pixels, preparation, prepared, silent
 
 from leyden.datasets.decode import decode
@@ -177,7 +178,7 @@ def test_killed_half_way_and_run_again_it_is_byte_identical(tmp_path: Path) -> N
         while len(list((tmp_path / "killed").glob("train-*.tar"))) < 3 * kill + 2 and time.monotonic() < until:
             time.sleep(0.003 * (1 + kill))
         process.send_signal(signal.SIGKILL)
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(PATIENCE_S) == -signal.SIGKILL
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "killed").glob("train-*.tar")}
     assert 8 <= len(before) < 20
     assert start("killed", 0.0).wait(100) == 0

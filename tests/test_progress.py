@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from runs import TINY, Freeze
+from runs import PATIENCE_S, TINY, Freeze
 from terminal import Terminal
 
 from leyden.trainer.components.callbacks import progress
@@ -14,6 +14,7 @@ from leyden.trainer.entrypoints.start import start
 BAR = r"epoch \d+ [━╸╺]+ +\d+/1080 \d:\d\d:\d\d [\d-]:[\d-]{2}:[\d-]{2}"
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [pytest.param(80, marks=pytest.mark.campaign), 50])
 def test_bar_keeps_steps_and_times_where_room_is_scarce(columns: int, tmp_path: Path) -> None:
@@ -23,7 +24,7 @@ def test_bar_keeps_steps_and_times_where_room_is_scarce(columns: int, tmp_path: 
     with Terminal(command, columns=columns, rows=12) as terminal:
         while terminal.read(0.2):
             looks.append([line for line in terminal.screen.lines if line])
-        assert terminal.process.wait(30) == 0, terminal.screen.text
+        assert terminal.process.wait(PATIENCE_S) == 0, terminal.screen.text
     last_two = [look[-2:] for look in looks if len(look) > 1 and re.fullmatch(BAR, look[-2])]
     assert len(last_two) > 5
     metrics = [below for _, below in last_two]
@@ -50,7 +51,7 @@ def test_first_line_without_a_terminal(freeze: Freeze, monkeypatch: pytest.Monke
 def test_a_line_though_nothing_is_trained(freeze: Freeze, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_LONGEST_SILENCE_S", 0.2)
     run_dir = freeze(
-        "run", *TINY, "trainer.max_epochs=1", "+callbacks.sleeps={_target_: progress_examples.Sleeps, seconds: 0.7}"
+        "run", *TINY, "trainer.max_epochs=1", "+callbacks.sleeps={_target_: progress_examples.Sleeps, lines: 2}"
     )
     assert start(run_dir) == 0
     text = (run_dir / "run.log").read_text()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import TINY, Freeze
+from runs import PATIENCE_S, TINY, Freeze
 from server_process import server_process
 
 from leyden.trainer.core.ticket_source import WorkRange
@@ -24,7 +24,7 @@ def run_dir(freeze: Freeze) -> Iterator[Path]:
     folder = freeze("run", *TINY, "strategy=asgd", "strategy.execution.elastic=true", "topology.devices_per_node=2")
     with server_process(folder) as server:
         yield folder
-        assert server.wait(30) == 0, "it leaves with the last worker"
+        assert server.wait(PATIENCE_S) == 0, "it leaves with the last worker"
 
 
 def test_a_lost_workers_tickets_are_trained_before_the_barrier_ends(run_dir: Path) -> None:
@@ -41,7 +41,7 @@ def test_a_lost_workers_tickets_are_trained_before_the_barrier_ends(run_dir: Pat
     waiting.join(0.5)
     assert waiting.is_alive()
     del clients[1]  # its connections close
-    waiting.join(30)
+    waiting.join(PATIENCE_S)
     assert released == [True]
     assert [clients[0].draw(None, 3), clients[0].draw(None, 4)] == [0, "epoch"]
     assert not clients[0].barrier()
@@ -56,7 +56,7 @@ def test_no_worker_passes_a_synchronization_before_all_pushes_are_applied(run_di
         for worker in (0, 1)
     ]
     clients[0].start(values)
-    barrier = threading.Barrier(2, timeout=60)
+    barrier = threading.Barrier(2, timeout=PATIENCE_S)
     push = lambda: clients[0].push(torch.ones(len(values)), (0.1,))  # noqa: E731
     both = [ServerTicketSource(client, flush, lambda: bool(barrier.wait() < 0))
             for client, flush in zip(clients, (push, lambda: None), strict=True)]  # fmt: skip
@@ -64,7 +64,7 @@ def test_no_worker_passes_a_synchronization_before_all_pushes_are_applied(run_di
     waiting.start()
     _to_the_end(both[1])
     assert clients[1].pull().unique().tolist() == [pytest.approx(-0.1)]
-    waiting.join(30)
+    waiting.join(PATIENCE_S)
     for client in clients:
         client.leave()
 

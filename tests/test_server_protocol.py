@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 import torch
-from runs import TINY, Freeze
+from runs import PATIENCE_S, TINY, Freeze
 from server_process import server_process
 
 from leyden.trainer.base.handshake import SECRET, AuthenticationError, new_secret
@@ -141,7 +141,7 @@ def test_an_elastic_run_goes_on_without_the_connection(freeze: Freeze, case: str
         assert [clients[0].draw(None, trained) for trained in range(5)] == [0, 1, 2, 3, "epoch"]
         assert not clients[0].barrier()
         clients[0].leave()
-        assert server.wait(30) == 0
+        assert server.wait(PATIENCE_S) == 0
         assert words in printed(server)
 
 
@@ -154,7 +154,7 @@ def test_other_runs_end_with_the_request(freeze: Freeze) -> None:
         clients[1].connections[0].start_send(malformed).wait()
         with pytest.raises(RuntimeError):
             clients[0].barrier()
-        assert server.wait(30) == 1
+        assert server.wait(PATIENCE_S) == 1
     assert words in json.loads((run_dir / "server-0.json").read_text())["message"]
 
 
@@ -168,7 +168,7 @@ def test_requests_out_of_order(freeze: Freeze) -> None:
             clients[1].draw(None, 0)
         with pytest.raises(RuntimeError):
             clients[0].start(values)
-        server.wait(30)
+        server.wait(PATIENCE_S)
         text = printed(server)
     assert "worker 1 sent a Draw before the first Begin" in text
     assert "worker 0 sent a malformed Start: segments that are not those of its elements" in text
@@ -188,7 +188,7 @@ def test_who_does_not_know_the_secret_is_no_worker(freeze: Freeze, monkeypatch: 
         worker.begin(WorkRange(1, 0, 0, 2, 0))
         assert [worker.draw(None, trained) for trained in range(5)] == [0, 1, 2, 3, "epoch"]
         worker.leave()
-        assert server.wait(30) == 0
+        assert server.wait(PATIENCE_S) == 0
         text = printed(server)
     assert "server 0, worker 1, 0: member 1 does not know the run's secret; its connection is closed" in text
 

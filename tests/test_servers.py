@@ -11,7 +11,7 @@ import psutil
 import pytest
 import torch
 from pool import Pool
-from runs import TINY, Freeze, Processes, alive, children, cut_back, distance, summary, wait_until, weights
+from runs import PATIENCE_S, TINY, Freeze, Processes, alive, children, cut_back, distance, summary, wait_until, weights
 
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
@@ -137,14 +137,14 @@ def test_killed_stopped_and_resumed(freeze: Freeze, processes: Processes, strate
         known = roles(process)
         assert sorted(known) == ["server 0", "server 1", "worker 0", "worker 1"]
         os.kill(known[victim], signal.SIGKILL)
-        output, _ = process.communicate(timeout=20)
+        output, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1, output
         assert f"{victim.replace('worker', 'rank')} failed: killed by SIGKILL" in output
-        wait_until(lambda: not [pid for pid in known.values() if alive(pid)], 10)  # noqa: B023
+        wait_until(lambda: not [pid for pid in known.values() if alive(pid)])  # noqa: B023
         verb = "resume"
     process = begun(processes, run_dir, "resume")
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 75, output
     stopped = summary(run_dir)
     assert stopped["status"] == "preempted"
@@ -207,7 +207,7 @@ def test_an_elastic_run_goes_on_without_a_dead_worker_which_joins_again(
     before = _newest(run_dir)
     wait_until(lambda: _newest(run_dir) > before)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 75, output
     stopped = summary(run_dir)
     assert _newest(run_dir) == stopped["steps"]
@@ -220,7 +220,7 @@ def test_an_elastic_run_does_not_go_on_without_the_worker_that_saves(freeze: Fre
     process = begun(processes, run_dir)
     known = _elastic_workers(process)
     os.kill(known[0], signal.SIGKILL)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, output
     assert "worker 0 failed: killed by SIGKILL" in output
     assert "last good checkpoint" in output

@@ -126,6 +126,7 @@ def test_a_trained_run_that_was_killed_before_its_end_is_tested(freeze: Freeze, 
     assert len(told["sessions"]) == 1
 
 
+@pytest.mark.machine
 @pytest.mark.slow
 def test_sessions_survive_kills_and_failures(freeze: Freeze, processes: Processes) -> None:
     run_dir = freeze("run", *TINY, "trainer.max_epochs=4000", "callbacks.checkpoint.every_n_epochs=2000")

@@ -79,7 +79,7 @@ def test_two_nodes_are_one_run_however_often_they_are_stopped(
         slurm.run("scontrol", "requeue", job)
     held(run_dir, workers=2)
     with slurm.slow_node("n2"), slurm.urgent_job("n2"):
-        wait_until(lambda: slurm.job(job)["Restarts"] == str(requeues), 120)
+        wait_until(lambda: slurm.job(job)["Restarts"] == str(requeues))
     whole = uninterrupted(freeze, "strategy=ddp", "topology.devices_per_node=2", often[-1])
     ended = slurm.ended(job)
     assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", str(requeues)), log(run_dir)
@@ -94,7 +94,7 @@ def test_a_run_makes_room_for_a_more_urgent_job(
     for times in (1, 2):
         held(run_dir)
         with slurm.urgent_job("n2") as urgent:
-            wait_until(lambda: slurm.job(urgent)["JobState"] == "RUNNING", 120)
+            wait_until(lambda: slurm.job(urgent)["JobState"] == "RUNNING")
             waiting = slurm.job(job)
             assert (waiting["JobState"], waiting["Restarts"]) == ("PENDING", str(times)), log(run_dir)
             assert log(run_dir).count("is queued again, to go on from step 5") == times
@@ -114,7 +114,7 @@ def test_two_nodes_of_two_workers_equal_one_worker_though_one_node_dies(
     held(run_dir, workers=4)
     slurm.kill_node("n2")
     alone = uninterrupted(freeze)
-    wait_until(lambda: slurm.job(job)["Restarts"] == "1", 120)
+    wait_until(lambda: slurm.job(job)["Restarts"] == "1")
     slurm.start_node("n2")
     assert slurm.ended(job)["JobState"] == "COMPLETED", log(run_dir)
     assert summary(run_dir)["world_size"] == 4
@@ -166,7 +166,7 @@ def test_a_sweep_is_one_array(slurm: SlurmCluster, here: Path, capsys: pytest.Ca
     assert jobs == [f"{array}_{number}" for number in range(4)]
     assert f"job {array}_1" in capsys.readouterr().out
     # it has waited for none: they wait for the sign
-    wait_until(lambda: all((folder / "waits").exists() for folder in folders), 120)
+    wait_until(lambda: all((folder / "waits").exists() for folder in folders))
     assert {run["state"] for run in states(capsys, here / "mine").values()} == {"running"}
 
     (one,) = [job for job in jobs if slurm.job(job)["JobId"] == array]  # by this number Slurm means them all, too

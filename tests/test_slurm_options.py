@@ -78,7 +78,7 @@ def test_two_nodes_in_a_container_by_a_wrapper_are_preempted_and_go_on(
     assert sys.executable not in (run_dir / "slurm/job.sh").read_text()
     held(run_dir, workers=2)
     with slurm.urgent_job("n2"):
-        wait_until(lambda: slurm.job(job)["Restarts"] == "1", 120)
+        wait_until(lambda: slurm.job(job)["Restarts"] == "1")
     ended = slurm.ended(job)
     assert (ended["JobState"], ended["ExitCode"]) == ("COMPLETED", "0:0"), log(run_dir)
     assert_same(run_dir, uninterrupted(freeze, "strategy=ddp", "topology.devices_per_node=2"))
@@ -134,7 +134,7 @@ def test_the_status_says_why_a_job_waits_and_for_how_long(
         wait_until(lambda: slurm.job(busy)["JobState"] == "RUNNING")
         ends = slurm.job(busy)["EndTime"]
         run_dir, job = submitted(here, *ONE_NODE, "topology.slurm.time_min=3")
-        wait_until(lambda: states(capsys, run_dir)["run"]["expected_start"] is not None, 30)
+        wait_until(lambda: states(capsys, run_dir)["run"]["expected_start"] is not None)
         seen = states(capsys, run_dir)["run"]
         assert (seen["state"], seen["expected_start"]) == ("queued", ends)
         assert seen["why"] == f"Slurm's job {job}: Resources; expected to start {ends.replace('T', ' ')}"

@@ -31,7 +31,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def held(sweep: Path) -> set[str]:
     """Wait until both workers are held. Returns the trials that they train, and makes the next call wait anew."""
     try:
-        wait_until(lambda: len(list(sweep.glob("?/held-0"))) == 2, 120)
+        wait_until(lambda: len(list(sweep.glob("?/held-0"))) == 2)
     except AssertionError:
         raise AssertionError(log(sweep / "pipeline")) from None
     found = list(sweep.glob("?/held-0"))

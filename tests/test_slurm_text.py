@@ -120,7 +120,7 @@ def test_no_text_is_executed_by_sbatch_or_the_job(slurm: SlurmCluster, recorder:
         )  # fmt: skip
         assert done.returncode == 0, (text, done.stderr)
         submitted[text] = (job, done.stdout.strip())
-    wait_until(lambda: not slurm.run("squeue", "--noheader").strip(), 120)
+    wait_until(lambda: not slurm.run("squeue", "--noheader").strip())
     for text, (job, job_id) in submitted.items():
         assert slurm.job(job_id)["JobState"] == "COMPLETED", text
         lines = log_path(job).read_text().splitlines()
@@ -163,7 +163,7 @@ def test_no_text_of_an_option_is_executed(slurm: SlurmCluster, tmp_path: Path) -
                 ["sbatch", "--output=/dev/null", "job.sh"], capture_output=True, cwd=work, env=slurm.environment,
                 check=False,
             )  # fmt: skip
-    wait_until(lambda: not slurm.run("squeue", "--noheader", "--states=RUNNING,COMPLETING").strip(), 60)
+    wait_until(lambda: not slurm.run("squeue", "--noheader", "--states=RUNNING,COMPLETING").strip())
     slurm.run("scancel", "--user=root")
     assert [path.name for path in work.iterdir()] == ["job.sh"]
     assert not list(tmp_path.rglob(CANARY))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import TINY, Freeze, Processes, alive, children, states, summary, wait_until
+from runs import PATIENCE_S, TINY, Freeze, Processes, alive, children, states, summary, wait_until
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.runs.lease_record import Lease
@@ -183,7 +183,7 @@ def test_a_run_is_seen_stopped_and_missed(
     assert f"process {process.pid} on this host leads it" in capsys.readouterr().err
     assert main(["stop", str(run_dir)]) == 0
     assert f"preempted, saved at step {summary(run_dir)['steps']}" in capsys.readouterr().out
-    assert process.wait(30) == 75
+    assert process.wait(PATIENCE_S) == 75
     assert main(["stop", str(run_dir)]) == 2
     assert "it is preempted" in capsys.readouterr().err
 
@@ -191,7 +191,7 @@ def test_a_run_is_seen_stopped_and_missed(
     wait_until(lambda: states(capsys, run_dir)["run"]["state"] == "running")
     workers = children(process.pid)
     process.send_signal(signal.SIGKILL)
-    process.wait(30)
+    process.wait(PATIENCE_S)
     wait_until(lambda: not [pid for pid in workers if alive(pid)])
     missed = states(capsys, run_dir)["run"]
     assert missed["state"] == "crashed (no exit status)"

@@ -4,10 +4,11 @@ import logging
 import random
 from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 
 import pytest
 from pool import Pool
-from runs import Freeze, metrics, summary
+from runs import Freeze, rows, summary
 
 from leyden.trainer.base.log import log
 from leyden.trainer.core.stragglers import OwnTime, Stragglers
@@ -98,20 +99,22 @@ LOCKSTEP = {
 }
 
 
+# of a machine that is busy with other things a worker may be slow indeed
 @pytest.mark.slow
-@pytest.mark.parametrize("slow_rank", [1, -1])
+@pytest.mark.parametrize("slow_rank", [1, pytest.param(-1, marks=pytest.mark.campaign)])
 @pytest.mark.parametrize("strategy", LOCKSTEP)
 def test_real_workers(freeze: Freeze, pools: Callable[[int], Pool], strategy: str, slow_rank: int) -> None:
     slow = ["model=mlp", "model._target_=straggler_examples.SlowOnRank", f"+model.slow_rank={slow_rank}",
-            "+model.seconds=0.01", "+callbacks.windows._target_=straggler_examples.ShortWindows",
+            "+model.seconds=0.004", "+callbacks.windows._target_=straggler_examples.ShortWindows",
             f"python_path=[{Path(__file__).parent}]"]  # fmt: skip
     short = ["dataset.image_size=8", "model.hidden=[16]", "batch_size=32", "trainer.max_steps=40",
              "trainer.log_every_n_steps=5", "topology.devices_per_node=2"]  # fmt: skip
     run_dir = freeze("run", *LOCKSTEP[strategy], *slow, *short)
     pools(2).run(run_dir)
     warned = [line for line in (run_dir / "run.log").read_text().splitlines() if "is a straggler" in line]
-    assert [each["rank"] for each in summary(run_dir)["stragglers"]] == ([1] if slow_rank == 1 else [])
-    assert ["[rank 1] WARNING rank 1 on" in line for line in warned] == ([True] if slow_rank == 1 else [])
+    assert {each["rank"] for each in summary(run_dir)["stragglers"]} == ({1} if slow_rank == 1 else set())
+    assert {"[rank 1] WARNING rank 1 on" in line for line in warned} == ({True} if slow_rank == 1 else set())
     if slow_rank == 1:
-        assert metrics(run_dir)["workers/slowest_rank"] == 1
-        assert metrics(run_dir)["workers/slowest_ratio"] > 2
+        logged = [row for row in rows(run_dir) if row.get("workers/slowest_ratio")]
+        assert median(float(row["workers/slowest_rank"]) for row in logged) == 1
+        assert median(float(row["workers/slowest_ratio"]) for row in logged) > 2

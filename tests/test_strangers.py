@@ -179,7 +179,7 @@ def test_strangers_change_nothing_between_nodes_and_the_secret_is_in_its_file_al
 
 @pytest.mark.slow
 def test_strangers_change_nothing_at_a_parameter_server(freeze: Freeze, tmp_path: Path) -> None:
-    long_enough = [*TINY, *ONE_SERVER, "trainer.max_epochs=20", SPAWN]
+    long_enough = [*TINY, *ONE_SERVER, "trainer.max_epochs=6", SPAWN]
     quiet, run_dir = freeze("quiet", *long_enough), freeze("run", *long_enough)
     assert start(quiet) == 0
     watch = Watch(attack=True)

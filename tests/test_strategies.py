@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pool import Pool
-from runs import TINY, Freeze, Processes, children, distance, rows, summary, wait_until, weights
+from runs import PATIENCE_S, TINY, Freeze, Processes, children, distance, rows, summary, wait_until, weights
 
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
@@ -74,7 +74,7 @@ def test_a_killed_run_goes_on_under_its_strategy_and_under_single(
     process = processes.start(run_dir)
     wait_until(lambda: len(checkpoints.saved(run_dir)) > 1)
     os.kill(max(children(process.pid)), signal.SIGKILL)
-    output, _ = process.communicate(timeout=15)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, output
     assert "failed: killed by SIGKILL" in output
     assert "last good checkpoint" in output

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from runs import TINY, alive, children, wait_until, weights
+from runs import PATIENCE_S, TINY, alive, children, wait_until, weights
 from sweep_examples import FewDescriptors
 
 from leyden.trainer.cli.main import main
@@ -127,7 +127,7 @@ def test_signal_ends_the_sweep_and_its_trial(
 ) -> None:
     (trial,) = children(endless.pid)
     os.kill(endless.pid, number)
-    assert endless.wait(60) == (75 if number is signal.SIGTERM else 130)
+    assert endless.wait(PATIENCE_S) == (75 if number is signal.SIGTERM else 130)
     assert not alive(trial)
     assert (here / "mine/0/checkpoints/last.ckpt").exists()
     assert [path.name for path in (here / "mine/1").iterdir() if path.is_file()] == ["config.yaml"]
@@ -139,7 +139,7 @@ def test_killed_sweep_leaves_no_trial_behind(endless: subprocess.Popen[bytes]) -
     (trial,) = children(endless.pid)
     endless.kill()
     endless.wait()
-    wait_until(lambda: not alive(trial), 15)
+    wait_until(lambda: not alive(trial))
 
 
 @pytest.mark.slow

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from runs import TINY, Freeze, Processes, cut_back, rows, summary, wait_until, weights
+from killed_examples import WAITING
+from runs import PATIENCE_S, TINY, Freeze, Processes, cut_back, rows, summary, wait_until, weights
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from leyden.trainer.core.checkpoints import checkpoint_io
@@ -82,13 +83,17 @@ def test_a_resumed_run_is_the_unbroken_one(freeze: Freeze, tmp_path: Path) -> No
             assert torch.equal(one["average"][name], value), (stop_at, name)
 
 
-def test_killed_and_resumed_is_bit_identical(freeze: Freeze, processes: Processes) -> None:
-    options = [*TINY, "trainer.max_epochs=20", "trainer.log_every_n_steps=5", "callbacks=[default,ema]",
-               "callbacks.checkpoint.every_n_steps=7", "model.dropout=0.3"]  # fmt: skip
+def test_killed_and_resumed_is_bit_identical(
+    freeze: Freeze, processes: Processes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS")  # with the threads of this machine: other tests have one
+    options = [*TINY, "trainer.max_epochs=6", "trainer.log_every_n_steps=5", "callbacks=[default,ema]",
+               "callbacks.checkpoint.every_n_steps=7", "model.dropout=0.3", HERE,
+               "+callbacks.waits._target_=killed_examples.WaitsAtStep"]  # fmt: skip
     whole, broken = freeze("whole", *options), freeze("broken", *options)
     assert start(whole) == 0
-    process = processes.start(broken)
-    wait_until(lambda: len(checkpoints.saved(broken)) > 0 and checkpoints.step_of(checkpoints.saved(broken)[0]) > 40)
+    process = processes.start(broken, WAITS_AT_STEP="52")
+    wait_until((broken / WAITING).exists)
     process.kill()
     process.wait()
     assert summary(broken)["status"] == "running"
@@ -118,7 +123,7 @@ def test_sigterm_saves_and_exits_75_and_resume_goes_on(freeze: Freeze, processes
     process = processes.start(run_dir)
     wait_until(lambda: len(checkpoints.saved(run_dir)) > 0)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 75, output
     told = summary(run_dir)
     assert told["status"] == "preempted"
@@ -136,7 +141,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_exits_130(freeze: Freeze, processes: Pro
     process = processes.start(run_dir)
     wait_until(lambda: len(checkpoints.saved(run_dir)) > 0)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
     assert summary(run_dir)["status"] == "interrupted"
 

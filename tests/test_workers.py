@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pool import Pool
-from runs import TINY, Freeze, Processes, alive, by_rank, children, distance, summary, wait_until, weights
+from runs import PATIENCE_S, TINY, Freeze, Processes, alive, by_rank, children, distance, summary, wait_until, weights
 
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
@@ -108,7 +108,7 @@ def test_sigterm_to_the_launcher_saves_the_agreed_step(freeze: Freeze, processes
     wait_until(lambda: len(checkpoints.saved(run_dir)) > 0)
     workers = children(process.pid)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 75, output
     assert summary(run_dir)["status"] == "preempted"
     assert checkpoints.step_of(checkpoints.saved(run_dir)[0]) == summary(run_dir)["steps"]
@@ -131,7 +131,7 @@ def test_a_killed_worker_is_the_root_cause_and_no_process_is_left(
         assert len(workers) == 2
         rank = rng.randrange(2)
         os.kill(workers[rank], signal.SIGKILL)
-        output, _ = process.communicate(timeout=10)
+        output, _ = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 1, output
         assert f"rank {rank} failed: killed by SIGKILL" in output
         assert "last good checkpoint" in output
@@ -148,7 +148,7 @@ def test_a_survivor_that_answers_nothing_is_ended_within_ten_seconds(freeze: Fre
     workers = by_rank(process.pid)
     os.kill(workers[1], signal.SIGSTOP)
     os.kill(workers[0], signal.SIGKILL)
-    output, _ = process.communicate(timeout=10)
+    output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, output
     assert "rank 0 failed: killed by SIGKILL" in output
     assert not [pid for pid in workers.values() if alive(pid)]
@@ -182,7 +182,7 @@ def test_killing_the_launcher_leaves_no_worker(freeze: Freeze, processes: Proces
     assert len(workers) == 2
     process.kill()
     process.wait()
-    wait_until(lambda: not [pid for pid in workers if alive(pid)], seconds=10)
+    wait_until(lambda: not [pid for pid in workers if alive(pid)])
 
 
 @pytest.mark.slow
