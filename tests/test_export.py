@@ -16,7 +16,7 @@ from leyden.trainer.cli.main import main
 from leyden.trainer.engine.inference import export
 
 QUIET = ["trainer.enable_progress_bar=false"]
-SMALL = ["model=mlp", "model.hidden=[64]", "dataset.image_size=8", "trainer.max_epochs=4", "augment=none"]
+SMALL = ["model=mlp", "model.hidden=[64]", "dataset.image_size=8", "trainer.max_epochs=8", "augment=none"]
 
 
 @pytest.fixture(scope="module")

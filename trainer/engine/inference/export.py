@@ -197,9 +197,11 @@ def _write_int8(module: ScoresOfImages, images: Tensor, about: str, stream: Any,
             batch = next(self.left, None)
             return None if batch is None else {"images": batch.numpy()}
 
+    # 7 bits of the weights: with 8 the sums of products saturate on CPUs without VNNI, which cost 2 points of accuracy
     quantize_static(
         onnx.load_from_string(_onnx(module, images, about)), stream.name, CalibrationImages(),
         quant_format=QuantFormat.QDQ, per_channel=True, activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+        reduce_range=True,
     )  # fmt: skip
     return _session(Path(stream.name).read_bytes())
 
