@@ -1,1 +1,5 @@
 """From a composed config to a finished run: command line, launching, loop, checkpoints, strategies."""
+
+from .base.lean_imports import install
+
+install()
