@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 
 # before torch is loaded: two threads of a net of 1,000 weights spin for each other, on cores that other tests want
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -31,26 +32,6 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 _QUICK_S = 10
 """A test that takes longer than this is none of the quick lane's, even on a busy machine."""
 
-_TABLES = {
-    "test_before_start.py": 3,
-    "test_config_errors.py": 4,
-    "test_devices.py": 2,
-    "test_leftover_keys.py": 2,
-    "test_lightning_modules.py": 2,
-    "test_local_update_config.py": 2,
-    "test_pipeline_hydra.py": 2,
-    "test_remedies.py": 4,
-    "test_simulation.py": 2,
-    "test_slurm_script.py": 2,
-    "test_sweep_optuna.py": 2,
-    "test_target_policy.py": 4,
-    "test_topologies.py": 3,
-    "test_trainer_keys.py": 3,
-    "test_tutorial_modules.py": 2,
-}
-"""Tests that compose a config a row of a table (0.3 s): each n-th row is in the quick lane, all are in CI."""
-
-
 _MOST_RERUNS = 10
 """Tests that may pass at a further try in one session; more are no accident."""
 
@@ -67,12 +48,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _mark_rows(item: pytest.Item, rows: Counter[str]) -> None:
     """Marks the rows of a table that are not in the quick lane. `rows`: those so far of each test."""
-    share = _TABLES.get(item.path.name)
-    if share is None or not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
+    thinned = item.get_closest_marker("thinned")
+    if thinned is None or not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return
-    if rows[item.originalname] % share:
+    test = f"{item.path}::{item.originalname}"
+    if rows[test] % thinned.args[0]:
         item.add_marker(pytest.mark.slow)
-    rows[item.originalname] += 1
+    rows[test] += 1
 
 
 def pytest_collection_finish() -> None:
@@ -159,6 +141,14 @@ def _put_back() -> Iterator[None]:
     for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
         del os.environ[name]
     os.environ.update(before)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, which is the test's own. A command appends it to sys.path."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
 
 
 @pytest.fixture

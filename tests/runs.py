@@ -24,6 +24,8 @@ from leyden.trainer.runs import checkpoints
 
 TINY = ["model=mlp", "model.hidden=[16]", "dataset.image_size=8", "trainer.max_epochs=2"]
 """A training of well under a second."""
+HERE = f"python_path=[{Path(__file__).parent}]"
+"""The tests' own classes as `_target_`."""
 
 PATIENCE_S = 120.0
 """Of every "has happened by now": a wait that ends early costs nothing, and no verdict depends on speed."""

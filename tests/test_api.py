@@ -18,12 +18,6 @@ from leyden.trainer.cli.main import main
 QUIET = [*TINY, "trainer.enable_progress_bar=false"]
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_a_run_is_the_commands_and_takes_no_signal(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
     monkeypatch.setattr(signal, "signal", lambda number, handler: taken.append(number))

@@ -19,6 +19,8 @@ from leyden.trainer.config.faults import fault
 from leyden.trainer.config.known_names import meant_metric
 from leyden.trainer.config.meta_device import trial_build
 
+pytestmark = pytest.mark.thinned(3)
+
 HERE = Path(__file__).parent
 SMALL = ["dataset.image_size=8", "model.parallel=null"]
 

@@ -17,7 +17,7 @@ from butterfly_examples import Awkward
 from lightning.fabric import Fabric
 from lightning.fabric.plugins.environments import LightningEnvironment
 from pool import Failed, Pool
-from runs import TINY, Freeze, Processes, cut_back, distance, rows, summary, weights
+from runs import HERE, TINY, Freeze, Processes, cut_back, distance, rows, summary, weights
 from torch import Tensor, nn
 
 from leyden.trainer.base.errors import ConfigError
@@ -33,7 +33,6 @@ from leyden.trainer.strategies.butterfly.parameter_use import ParameterUse
 from leyden.trainer.strategies.butterfly.strategy import Butterfly as Strategy
 
 Pools = Callable[[int], Pool]
-HERE = f"python_path=[{Path(__file__).parent}]"
 CAMPAIGN = pytest.mark.campaign
 SHORT = ["trainer.precision=64-true", "trainer.max_steps=5", "batch_size=48", "trainer.log_every_n_steps=1"]
 SMALL = ["strategy=butterfly", "strategy.bucket_cap_mb=0.0005"]

@@ -25,13 +25,6 @@ from leyden.trainer.runs.frozen import frozen_values
 QUIET = [*TINY, "trainer.max_epochs=1", "trainer.enable_progress_bar=false", "logger=none"]
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    return tmp_path
-
-
 def leyden(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "leyden", *arguments], cwd=cwd, capture_output=True, text=True, check=False

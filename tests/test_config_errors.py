@@ -24,6 +24,8 @@ from leyden.trainer.config.schema import Target
 from leyden.trainer.config.signatures import node_problems
 from leyden.trainer.hardware.topology import CPU_WORKERS_PER_CORE, cores, gpu_count
 
+pytestmark = pytest.mark.thinned(4)
+
 CONF = Path(__file__).parents[1] / "conf"
 
 
@@ -231,13 +233,6 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    return tmp_path
 
 
 @pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case.name)

@@ -24,8 +24,6 @@ from leyden.trainer.data.datamodule import ImageData
 from leyden.trainer.data.splits import Splits
 from leyden.trainer.entrypoints.start import start
 
-HERE = f"python_path=[{Path(__file__).parent}]"
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

@@ -3,7 +3,6 @@
 CUDA's answers are replaced, so that this runs where there is no GPU; `pytest -m gpu` has the real ones.
 """
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +26,8 @@ from leyden.trainer.engine.build import make_data, make_fabric
 from leyden.trainer.hardware import topology
 from leyden.trainer.hopping.worker import HoppingWorker
 from leyden.trainer.sweep.resume import _split_changes
+
+pytestmark = pytest.mark.thinned(2)
 
 GPUs = Callable[[int], None]
 WORKER = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID", "LEYDEN_WORKER")
@@ -160,13 +161,6 @@ def test_what_is_visible_counts(monkeypatch: pytest.MonkeyPatch, visible: str | 
 
 
 # auto
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    return tmp_path
 
 
 def present(monkeypatch: pytest.MonkeyPatch, count: int) -> None:

@@ -12,7 +12,7 @@ from threading import Timer
 import pytest
 import torch
 from disk_examples import BALLAST, FREED, free
-from runs import PATIENCE_S, TINY, Freeze, Processes, rows, states, summary, weights
+from runs import HERE, PATIENCE_S, TINY, Freeze, Processes, rows, states, summary, weights
 from typing_extensions import Buffer
 
 from leyden.trainer.base.atomic_file import atomic_file
@@ -24,7 +24,6 @@ from leyden.trainer.entrypoints.start import start
 from leyden.trainer.launch.error_files import ErrorRecord
 from leyden.trainer.runs import checkpoints
 
-HERE = f"python_path=[{Path(__file__).parent}]"
 DDP = ["strategy=ddp", "topology.devices_per_node=2"]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from drawing_examples import Attends, DropPath
 from lightning_examples import Noisy, points
-from runs import POINTS, TINY, Freeze, Processes, cut_back, distance, rows, task, weights
+from runs import HERE, POINTS, TINY, Freeze, Processes, cut_back, distance, rows, task, weights
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -24,7 +24,6 @@ from leyden.trainer.data.lightning_data import LoaderData, SeedByRank
 from leyden.trainer.engine.part_draws import PartDraws
 from leyden.trainer.entrypoints.start import start
 
-HERE = f"python_path=[{Path(__file__).parent}]"
 QUICK = [*TINY, "trainer.enable_progress_bar=false", HERE]
 NET = ["~model.hidden", "~model.dropout"]
 DRAWS = [*QUICK, *NET, "model._target_=drawing_examples.Draws"]

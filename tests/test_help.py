@@ -12,12 +12,6 @@ from leyden.trainer.config.reference.yaml_comments import commented
 from leyden.trainer.config.reference.yaml_library import Library
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
     """What a command prints, white space made even."""
     assert main(words) == code

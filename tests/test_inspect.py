@@ -11,12 +11,6 @@ from leyden.trainer.cli.main import main
 DIGITS = ["dataset=digits", "dataset.image_size=16", "model=mlp"]
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def tiles(file: Path) -> np.ndarray:
     """Rows, columns, height, width, colour of the sheet."""
     sheet = np.asarray(Image.open(file).convert("RGB"))

@@ -13,6 +13,8 @@ from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
 from leyden.trainer.config.compose import Composer
 
+pytestmark = pytest.mark.thinned(2)
+
 MINE = """
 import torch
 from lightning.fabric.loggers import CSVLogger

@@ -20,6 +20,8 @@ from leyden.trainer.core.hooks import Hooks
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
 
+pytestmark = pytest.mark.thinned(2)
+
 
 @pytest.fixture(autouse=True)
 def seen() -> Iterator[list[Any]]:

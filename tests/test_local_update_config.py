@@ -9,6 +9,8 @@ from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.config.checks import check_classes, check_values
 from leyden.trainer.config.schema import load
 
+pytestmark = pytest.mark.thinned(2)
+
 TWO = "topology.devices_per_node=2"
 SERVER = "strategy.form=server"
 EXECUTION = "strategy.execution."

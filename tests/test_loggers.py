@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs import TINY, Freeze, rows, summary
+from runs import HERE, TINY, Freeze, rows, summary
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from leyden.trainer.cli.main import main
@@ -18,7 +18,6 @@ from leyden.trainer.core.logger_calls import recorded_argument
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
 
-HERE = f"python_path=[{Path(__file__).parent}]"
 EVERY = "trainer.log_every_n_steps=6"
 
 

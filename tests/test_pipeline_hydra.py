@@ -18,6 +18,8 @@ from runs import summary
 
 from leyden.trainer.cli.main import main
 
+pytestmark = pytest.mark.thinned(2)
+
 HERE = Path(__file__).parent
 STUDY = f"""
 defaults:

@@ -45,12 +45,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def accuracy(rows: list[dict[str, Any]]) -> float:
     return sum(row["file"].partition("_")[2] == f"{row['name_1']}.png" for row in rows) / len(rows)
 

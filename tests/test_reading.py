@@ -14,7 +14,7 @@ import pytest
 import simplejpeg
 import torch
 from reading_examples import Waits
-from runs import Freeze, Processes, summary, wait_until
+from runs import HERE, Freeze, Processes, summary, wait_until
 
 from leyden.datasets.augment import CropFlip
 from leyden.datasets.cifar10 import CIFAR10
@@ -36,7 +36,6 @@ from leyden.trainer.data.thread_count import ThreadCount
 from leyden.trainer.data.threaded_batches import ThreadedBatches
 from leyden.trainer.entrypoints.start import start
 
-HERE = f"python_path=[{Path(__file__).parent}]"
 WAITS = ["dataset=synthetic", "~dataset.samples", "~dataset.classes", "~dataset.image_shape",
          "dataset._target_=reading_examples.Waits", "model=mlp", "model.hidden=[4]", "batch_size=8", HERE]  # fmt: skip
 

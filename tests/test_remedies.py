@@ -12,6 +12,8 @@ from leyden.trainer.config.compose import Composer
 from leyden.trainer.config.known_names import CHOICES, known
 from leyden.trainer.hardware import topology
 
+pytestmark = pytest.mark.thinned(4)
+
 _OVERRIDE = re.compile(r"\+?[\w.@/]+=\S+")
 
 

@@ -17,14 +17,13 @@ import simplejpeg
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from runs import Freeze, Processes, by_rank, wait_until
+from runs import HERE, Freeze, Processes, by_rank, wait_until
 
 from leyden.datasets.image_folder import ImageFolder
 from leyden.datasets.shards.prepare import Preparation
 from leyden.trainer.config.schema import Config, load
 from leyden.trainer.data.datamodule import ImageData
 
-HERE = f"python_path=[{Path(__file__).parent}]"
 SAMPLES, BATCH, STEPS = 30, 8, 4
 drawn = partial(
     settings,

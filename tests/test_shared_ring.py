@@ -2,18 +2,16 @@
 
 import gc
 from itertools import islice
-from pathlib import Path
 
 import pytest
 import torch
-from runs import Freeze
+from runs import HERE, Freeze
 
 from leyden.trainer.config.schema import load
 from leyden.trainer.data.batch_memory import RowLayout
 from leyden.trainer.data.datamodule import ImageData
 from leyden.trainer.data.shared_ring import SharedRing, SharedSlots
 
-HERE = f"python_path=[{Path(__file__).parent}]"
 LAYOUT = RowLayout(2, torch.Size((3, 4, 5)), torch.uint8, channels_last=True)
 
 

@@ -14,6 +14,8 @@ from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
 
+pytestmark = pytest.mark.thinned(2)
+
 SIMULATED = "strategy.execution.simulate=true"
 SHORT = [*TINY, "batch_size=48", "trainer.log_every_n_steps=5", "logger=default"]
 DOUBLE = "trainer.precision=64-true"

@@ -23,6 +23,8 @@ from leyden.trainer.launch.slurm.errors import sbatch_error
 from leyden.trainer.launch.slurm.job_steps import REQUEUE
 from leyden.trainer.launch.worker_group import JobSpec
 
+pytestmark = pytest.mark.thinned(2)
+
 RUN = Path("/runs/50% done/it's")
 PIPELINE = "-m hydra/launcher=pipeline topology=slurm topology.device.kind=cpu topology.nodes=2"
 

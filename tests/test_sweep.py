@@ -21,13 +21,6 @@ QUICK = [*TINY[2:], "trainer.max_epochs=1", "trainer.enable_progress_bar=false",
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    return tmp_path
-
-
-@pytest.fixture
 def endless(here: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A sweep whose first trial trains, and has a checkpoint."""
     words = ["-m", "model=mlp", *QUICK, "trainer.max_epochs=100000", "seed=1,2", "hydra.sweep.dir=mine"]

@@ -22,6 +22,8 @@ from leyden.trainer.config.schema import load
 from leyden.trainer.config.target_policy import untrusted_runs
 from leyden.trainer.config.target_policy.untrusted_runs import restricted
 
+pytestmark = pytest.mark.thinned(4)
+
 MINE = "target_policy_examples"
 QUIET = [*TINY, "trainer.max_steps=1", "trainer.enable_progress_bar=false", "logger=none"]
 NOBODY = 54321

@@ -13,6 +13,8 @@ from leyden.trainer.config.compose import Composer
 from leyden.trainer.hardware.schema import Slurm, Topology
 from leyden.trainer.hardware.topology import gpu_count
 
+pytestmark = pytest.mark.thinned(3)
+
 FILES = sorted((Path(__file__).parents[1] / "conf/topology").glob("*.yaml"))
 SOURCES = r"\[(press|recalled|assumed|measured|tables|Paleo|cirrascale\.com)\]"
 HERE = ("local", "cpu", "slurm", "kubernetes")

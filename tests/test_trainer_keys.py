@@ -10,7 +10,7 @@ import torch
 import yaml
 from lightning.pytorch import Trainer
 from pool import Pool
-from runs import POINTS, TINY, Freeze, cut_back, distance, metrics, rows, states, summary, task, weights
+from runs import HERE, POINTS, TINY, Freeze, cut_back, distance, metrics, rows, states, summary, task, weights
 
 from leyden.trainer.base.time_limit import seconds_of
 from leyden.trainer.cli.main import main
@@ -19,6 +19,8 @@ from leyden.trainer.data.order.sample_order import SampleOrder
 from leyden.trainer.engine.validation_schedule import ValidationSchedule
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
+
+pytestmark = pytest.mark.thinned(3)
 
 QUIET = ["trainer.enable_progress_bar=false", "trainer.log_every_n_steps=1"]
 INSIDE = [*TINY, "model.dropout=0.3", *QUIET, "trainer.val_check_interval=5"]
@@ -302,7 +304,8 @@ def test_durations_are_read_as_lightnings_timer_reads_them() -> None:
         assert seconds_of(duration) == Timer(duration=duration)._duration  # pyright: ignore[reportArgumentType]
 
 
-LONG = [*TINY, *QUIET, "trainer.max_epochs=20", "trainer.log_every_n_steps=1000", "model.dropout=0.3"]
+LONG = [*TINY, *QUIET, "trainer.max_epochs=20", "trainer.log_every_n_steps=1000", "model.dropout=0.3", HERE,
+        "+callbacks.clock._target_=ticking_clock.TickingClock"]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -310,20 +313,20 @@ def test_the_time_ends_the_training_after_a_step_and_a_resumption_goes_on_exactl
     freeze: Freeze, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = freeze("whole", *LONG)
-    short = freeze("short", *LONG, "trainer.max_time={seconds: 0.1}")
+    short = freeze("short", *LONG, "trainer.max_time={seconds: 40}")
     assert start(whole) == start(short) == 0
     ended = summary(short)
     assert ended["status"] == "done"
-    assert 0 < ended["steps"] < 20 * 18
-    assert ended["stop_reason"] == "trainer.max_time is over: 0:00:00.100000 of training"
+    assert 30 < ended["steps"] <= 40
+    assert ended["stop_reason"] == "trainer.max_time is over: 0:00:40 of training"
     assert states(capsys, short)["short"]["state"] == "stopped early"
     assert checkpoints.step_of(checkpoints.saved(short)[0]) == ended["steps"]
 
     capsys.readouterr()
     assert main(["resume", str(short)]) == 2
     assert "raise trainer.max_time" in capsys.readouterr().err
-    assert main(["resume", str(short), "trainer.max_time={seconds: 0.11}"]) == 0
-    assert summary(short)["steps"] < 1.5 * ended["steps"], "the time of earlier sessions counts"
+    assert main(["resume", str(short), "trainer.max_time={seconds: 50}"]) == 0
+    assert ended["steps"] < summary(short)["steps"] <= 50, "the time of earlier sessions counts"
 
     assert main(["resume", str(short), "trainer.max_time=00:01:00:00"]) == 0
     assert summary(short)["stop_reason"] is None
@@ -336,26 +339,28 @@ def test_the_time_ends_the_training_after_a_step_and_a_resumption_goes_on_exactl
 )
 def test_all_workers_agree_on_the_last_step(freeze: Freeze, pools: Callable[[int], Pool], strategy: list[str]) -> None:
     two = ["topology.devices_per_node=2", *strategy]
-    run_dir = freeze("run", *LONG, *two, "trainer.max_time={seconds: 0.5}", "trainer.max_epochs=1000")
+    run_dir = freeze("run", *LONG, *two, "trainer.max_time={seconds: 60}")
     pools(2).run(run_dir)
     ended = summary(run_dir)
     assert (ended["status"], ended["stop_reason"][:24]) == ("done", "trainer.max_time is over")
-    assert checkpoints.step_of(checkpoints.saved(run_dir)[0]) == ended["steps"] > 0
+    assert checkpoints.step_of(checkpoints.saved(run_dir)[0]) == ended["steps"]
+    assert 50 <= ended["steps"] <= 66, "the first worker's clock is the slower one, and all wait for it"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["easgd", "asgd"])
 def test_asynchronous_workers_end_between_two_rounds(freeze: Freeze, name: str) -> None:
     two = ["topology.devices_per_node=2", *AHEAD[name]]
-    run_dir = freeze("run", *LONG, *two, "trainer.max_time={seconds: 0.5}", "trainer.max_epochs=1000")
+    run_dir = freeze("run", *LONG, *two, "trainer.max_time={seconds: 30}")
     assert start(run_dir) == 0
     assert summary(run_dir)["stop_reason"].startswith("trainer.max_time is over")
     assert checkpoints.step_of(checkpoints.saved(run_dir)[0]) == summary(run_dir)["steps"] > 0
+    assert summary(run_dir)["steps"] < 20 * 18
 
 
 @pytest.mark.slow
 def test_the_time_of_workers_with_servers(freeze: Freeze, pools: Callable[[int], Pool]) -> None:
-    two = ["topology.devices_per_node=2", "strategy=asgd", "trainer.max_epochs=5000", "trainer.max_time={seconds: 1}"]
+    two = ["topology.devices_per_node=2", "strategy=asgd", "trainer.max_time={seconds: 100}"]
     run_dir = freeze("run", *LONG, *two)
     pools(2).run(run_dir)
     assert summary(run_dir)["stop_reason"].startswith("trainer.max_time is over")

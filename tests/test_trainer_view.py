@@ -101,12 +101,6 @@ COMMAND = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def test_an_optimizer_that_is_an_argument_with_partial(freeze: Freeze) -> None:
     optimizer = "+task.optimizer={_target_:torch.optim.SGD,_partial_:true,lr:0.1,momentum:0.9}"
     partial = freeze("partial", *OPTIONS, asking("TakesPartials"), optimizer)

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 import torch
 from killed_examples import WAITING
-from runs import PATIENCE_S, TINY, Freeze, Processes, cut_back, rows, summary, wait_until, weights
+from runs import HERE, PATIENCE_S, TINY, Freeze, Processes, cut_back, rows, summary, wait_until, weights
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
-
-HERE = f"python_path=[{Path(__file__).parent}]"
 
 
 def losses(run_dir: Path) -> dict[int, tuple[str, ...]]:

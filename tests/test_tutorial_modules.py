@@ -15,6 +15,8 @@ from runs import OWN_TASK, Freeze, rows, summary, weights
 
 from leyden.trainer.entrypoints.start import start
 
+pytestmark = pytest.mark.thinned(2)
+
 MODULES = [
     "Supervised", "AutoEncoder", "SimCLR", "MomentumTarget", "OneCycle", "LinearWarmup", "HydraTemplate",
     "PlateauOfSteps", "Collections", "DictOutputs", "ParameterGroups", "FineTuning", "VAE", "Segmentation", "MultiTask",
