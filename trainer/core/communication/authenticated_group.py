@@ -56,8 +56,8 @@ def authenticated_group(store: dist.Store, rank: int, size: int, secret: bytes, 
         reason = own or reasons[0]
         log.warning("%s: attempt %d of %d to connect failed: %s", protocol, attempt + 1, ATTEMPTS, reason)
     raise NotAuthenticated(
-        f"{protocol}: not connected in {ATTEMPTS} attempts: {reason}. If it happens again, another process of this "
-        "host or network connects to the ports of the run: docs/security.md, Between processes"
+        f"{protocol}: {reason}, in {ATTEMPTS} of {ATTEMPTS} attempts to connect (strangers at a run's ports: "
+        "docs/security.md, Between processes)"
     )
 
 
@@ -103,7 +103,7 @@ def authenticate_peers(group: Any, rank: int, size: int, secret: bytes, protocol
     mine = {other: proof(secret, protocol, f"{rank} to {other}", own[other], theirs[other]) for other in others}
     for other, given in _exchange(group, mine, PROOF_BYTES).items():
         if not is_proof(given, proof(secret, protocol, f"{other} to {rank}", theirs[other], own[other])):
-            raise AuthenticationError(f"{protocol}: member {other} does not know the run's secret")
+            raise AuthenticationError(f"member {other} does not know the run's secret")
 
 
 def _exchange(group: Any, own: dict[int, bytes], size: int) -> dict[int, bytes]:
