@@ -11,20 +11,20 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from copy import deepcopy
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from agents import Agent
 from forked_commands import forked_commands
-from hydra import compose, initialize_config_module
+from hydra.types import RunMode
 from omegaconf import OmegaConf
 from pool import Pool
 from runs import Freeze, Processes
 from slurm_cluster import SlurmCluster
+
+from leyden.trainer.config.compose import Composer
+from leyden.trainer.config.composition.resolved_values import without_hydra
 
 # ignored where a shell has started the tests in its background, and so in every command that they start
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -88,32 +88,11 @@ def _rerun(reporter: pytest.TerminalReporter) -> Counter[str]:
 
 @cache
 def _frozen(overrides: tuple[str, ...]) -> str:
-    with initialize_config_module("leyden.conf", version_base=None):
-        config = compose("train", overrides=[f"+{o}" if o.startswith("python_path=") else o for o in overrides])
+    words = [f"+{word}" if word.startswith("python_path=") else word for word in overrides]
+    config = without_hydra(Composer().loader.load_configuration("train", words, RunMode.RUN))
     if "_target_" not in config.model:  # ~model leaves the keys of train.yaml
         OmegaConf.update(config, "model", None)
     return OmegaConf.to_yaml(config, resolve=True)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def each_yaml_is_parsed_once() -> Iterator[None]:
-    """A composition reads a dozen YAML files, the same ones in a thousand tests: a text is parsed once a session."""
-    parse = yaml.load
-    parsed: dict[tuple[str | bytes, str], Any] = {}
-
-    def load(stream: Any, Loader: Any) -> Any:
-        if not hasattr(stream, "read"):
-            return parse(stream, Loader)
-        begin, text = stream.tell(), stream.read()
-        key = (text, Loader.__qualname__)
-        if key not in parsed:
-            stream.seek(begin)  # errors name the stream
-            parsed[key] = parse(stream, Loader)
-        return deepcopy(parsed[key])
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yaml, "load", load)
-        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -93,7 +93,8 @@ def test_omegaconf() -> None:
     assert list(hydra_compat.raw_value(OmegaConf.create(["a"]))) == ["a"]
 
 
-def test_hydra_composes_through_the_open_method() -> None:
+def test_hydra_composes_through_the_open_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hydra_compat, "_read", {})
     path = hydra_compat.create_config_search_path("pkg://leyden.conf")
     loaded: list[str] = []
     loader = hydra_compat.ConfigLoader(path, check=lambda file: loaded.append(file.name))
@@ -105,6 +106,24 @@ def test_hydra_composes_through_the_open_method() -> None:
     assert file is not None
     assert file.name == "mlp.yaml"
     assert hydra_compat.yaml_file(repository.delegate, "model/no_such_model") is None
+
+
+def test_a_defaults_list_takes_the_choice_of_another_group(tmp_path: Path) -> None:
+    """As hydra.cc's "interpolation in the Defaults List": the choices are collected for such lists alone."""
+    for name, text in {
+        "mine": "defaults: [{size: small}, {shape: '${size}_${kind}'}, {kind: square}, _self_]",
+        "size/small": "a: 1", "size/large": "a: 2", "kind/square": "b: 3",
+        "shape/small_square": "c: 4", "shape/large_square": "c: 5",
+    }.items():  # fmt: skip
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.yaml").write_text(text)
+    loader = hydra_compat.ConfigLoader(
+        hydra_compat.create_config_search_path(f"file://{tmp_path}"), check=lambda file: None
+    )
+    for words, shape in ([], 4), (["size=large"], 5), ([], 4):
+        composed = loader.load_configuration("mine", words, RunMode.RUN)
+        assert composed.shape.c == shape
+        composed.shape.c = 9
 
 
 def test_hydra_keeps_the_exception_of_a_failed_job() -> None:

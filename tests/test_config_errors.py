@@ -18,6 +18,7 @@ from runs import TINY
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
+from leyden.trainer.config import hydra_compat
 from leyden.trainer.config.compose import Composer
 from leyden.trainer.config.composition.loader import Loader
 from leyden.trainer.config.schema import Target
@@ -332,7 +333,8 @@ def test_a_mistake_waits_for_nothing_that_starts_runs(here: Path) -> None:
 
 
 def _read_files(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """The YAML files that Hydra reads from now on, with the number of times."""
+    """The YAML files that Hydra reads from now on, with the number of times, as in a process that has read none."""
+    monkeypatch.setattr(hydra_compat, "_read", {})
     read: Counter[str] = Counter()
     load = ConfigRepository.load_config
 
