@@ -129,7 +129,7 @@ def members(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(PATIENCE_S)
     assert not any(thread.is_alive() for thread in threads)
     return results
 
@@ -148,6 +148,7 @@ def sum_of_all(group: Any, rank: int) -> int:
 Attacked = Callable[[int, Callable[[int], bytes]], AttackedStore]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("greeting", [number_alone, then_zeros])
 def test_a_stranger_who_connects_before_the_members_costs_one_attempt(
@@ -162,6 +163,7 @@ def test_a_stranger_who_connects_before_the_members_costs_one_attempt(
     }
 
 
+@pytest.mark.slow
 def test_a_stranger_at_every_attempt_ends_in_one_sentence_at_every_member(
     attacked: Attacked, monkeypatch: pytest.MonkeyPatch
 ) -> None:

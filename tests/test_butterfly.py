@@ -17,7 +17,7 @@ from butterfly_examples import Awkward
 from lightning.fabric import Fabric
 from lightning.fabric.plugins.environments import LightningEnvironment
 from pool import Failed, Pool
-from runs import HERE, TINY, Freeze, Processes, cut_back, distance, rows, summary, weights
+from runs import HERE, PATIENCE_S, TINY, Freeze, Processes, cut_back, distance, rows, summary, weights
 from torch import Tensor, nn
 
 from leyden.trainer.base.errors import ConfigError
@@ -500,11 +500,11 @@ def test_what_backward_leaves_no_time_for_goes_in_the_order_in_which_it_is_neede
     def slow(vector: Tensor) -> None:
         """No exchange that begins in a backward ends in it."""
         begun.set()
-        assert backward_is_over.wait(60)
+        assert backward_is_over.wait(PATIENCE_S)
         exchanged.append(vector.data_ptr())
 
     def hands_over(self: CommThread, bucket: Bucket, last: bool) -> None:
-        assert not last or begun.wait(60), "the first exchange has begun before backward ends"
+        assert not last or begun.wait(PATIENCE_S), "the first exchange has begun before backward ends"
         hand_over(self, bucket, last)
         if last:
             backward_is_over.set()

@@ -25,6 +25,7 @@ from leyden.trainer.launch.error_files import ErrorRecord
 from leyden.trainer.runs import checkpoints
 
 DDP = ["strategy=ddp", "topology.devices_per_node=2"]
+WORKERS = [pytest.param([], id="one worker"), pytest.param(DDP, id="two workers", marks=pytest.mark.campaign)]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts")
 
 
@@ -119,7 +120,7 @@ def test_logs_lose_lines_and_the_run_nothing(
 
 @needs_root
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [20, -1], ids=["save", "end"])
+@pytest.mark.parametrize("step", [pytest.param(20, id="save"), pytest.param(-1, id="end", marks=pytest.mark.campaign)])
 def test_a_full_disk_of_two_workers(
     freeze: Freeze, processes: Processes, tmp_path: Path, disk: Path, step: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,14 +234,16 @@ def test_a_process_that_leads_many_runs_keeps_few_folders_open(tmp_path: Path) -
     for run_dir in runs:
         run_dir.mkdir()
         hold(run_dir)
+        hold(runs[0])  # it is led all the while, beside the others
     opened = [
         os.readlink(f"/proc/self/fd/{fd}")
         for fd in os.listdir("/proc/self/fd")
         if os.path.exists(f"/proc/self/fd/{fd}")
     ]
     assert len([path for path in opened if path.startswith(str(tmp_path))]) < 10
-    runs[-1].rename(tmp_path / "renamed")
-    assert located(runs[-1]) == tmp_path / "renamed"
+    for run_dir in (runs[0], runs[-1]):
+        run_dir.rename(tmp_path / f"renamed-{run_dir.name}")
+        assert located(run_dir) == tmp_path / f"renamed-{run_dir.name}"
 
 
 def test_which_errors_of_the_storage_last(tmp_path: Path) -> None:
@@ -368,7 +371,7 @@ def said_while_frozen(process: "subprocess.Popen[str]", folder: Path, text: str)
 
 @needs_root
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [[], DDP], ids=["one worker", "two workers"])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_file_system_that_does_not_answer(
     freeze: Freeze, processes: Processes, freezable: Path, workers: list[str]
 ) -> None:
@@ -389,7 +392,7 @@ def test_a_file_system_that_does_not_answer(
 
 @needs_root
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [[], DDP], ids=["one worker", "two workers"])
+@pytest.mark.parametrize("workers", WORKERS)
 def test_a_file_system_that_does_not_answer_for_a_while(
     freeze: Freeze, processes: Processes, tmp_path: Path, freezable: Path, workers: list[str]
 ) -> None:

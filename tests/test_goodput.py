@@ -8,7 +8,7 @@ from typing import Any
 
 import hang_examples
 import pytest
-from runs import TINY, Freeze, Processes, rows, states, summary, wait_until
+from runs import PATIENCE_S, TINY, Freeze, Processes, rows, states, summary, wait_until
 
 from leyden.trainer.base import heartbeat as heartbeat_module
 from leyden.trainer.base.heartbeat import heartbeat
@@ -113,7 +113,7 @@ def test_a_real_kill_and_a_pause(freeze: Freeze, processes: Processes, capsys: p
     killed_at = progress.stat().st_mtime
     wait_until(lambda: progress.stat().st_mtime > killed_at)
     second.send_signal(signal.SIGTERM)
-    second.communicate(timeout=120)
+    second.communicate(timeout=PATIENCE_S)
     found, sessions = summary(run_dir)["goodput"], summary(run_dir)["sessions"]
     assert len(sessions) == 2
     ended, began = (datetime.fromisoformat(text) for text in (sessions[0]["ended_at"], sessions[1]["began_at"]))

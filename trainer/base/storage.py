@@ -33,7 +33,9 @@ class StorageError(SystemFailure):
 
 def hold(folder: Path) -> Path:
     """Keep a run folder open, so that it is found again if it is renamed; the last few of this process. Returns it."""
-    if folder not in _open_folders and hasattr(os, "O_PATH"):
+    if folder in _open_folders:
+        _open_folders[folder] = _open_folders.pop(folder)  # the last to be closed
+    elif hasattr(os, "O_PATH"):
         with suppress(OSError):
             _open_folders[folder] = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         while len(_open_folders) > _HELD:

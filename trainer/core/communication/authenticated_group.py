@@ -65,7 +65,7 @@ def _connected(store: dist.Store, rank: int, size: int, secret: bytes, protocol:
     """The group, or None and the reason."""
     try:
         group: Any = dist.ProcessGroupGloo(store, rank, size, _TIMEOUT)
-        authenticate_peers(group, rank, size, secret, protocol)
+        _authenticate_peers(group, rank, size, secret, protocol)
     except AuthenticationError as error:
         return None, str(error)
     except RuntimeError as error:  # of gloo
@@ -86,7 +86,7 @@ def _gather(store: dist.Store, name: str, rank: int, size: int, own: str, timeou
     return [store.get(key).decode() for key in keys]
 
 
-def authenticate_peers(group: Any, rank: int, size: int, secret: bytes, protocol: str) -> None:
+def _authenticate_peers(group: Any, rank: int, size: int, secret: bytes, protocol: str) -> None:
     """Prove to every other member of the group that this one knows the secret, and have each prove it. Collective.
 
     Args:
