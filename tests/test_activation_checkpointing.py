@@ -90,6 +90,7 @@ def test_less_is_kept_for_the_backward(freeze: Freeze) -> None:
     assert kept(ON) < 0.5 * kept()
 
 
+@pytest.mark.slow
 def test_a_compiled_network_stays_one_graph(freeze: Freeze, graphs: list[Any]) -> None:
     options = [*VIT, "trainer.limit_val_batches=0", "trainer.limit_test_batches=0"]
     plain = freeze("plain", *options)

@@ -158,7 +158,13 @@ def test_one_worker_with_a_file_of_its_own_needs_no_store(freeze: Freeze, monkey
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", [[], ["strategy=fsdp", "topology.devices_per_node=2"]], ids=["single", "fsdp"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        pytest.param([], id="single"),
+        pytest.param(["strategy=fsdp", "topology.devices_per_node=2"], id="fsdp", marks=pytest.mark.campaign),
+    ],
+)
 def test_a_kill_while_the_thread_writes_loses_at_most_that_checkpoint(
     freeze: Freeze, processes: Processes, strategy: list[str]
 ) -> None:

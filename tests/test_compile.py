@@ -49,6 +49,7 @@ def trained(freeze: Freeze, name: str, *options: str) -> dict[str, torch.Tensor]
     return weights(run_dir)
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("model", "switch"),
     [

@@ -146,6 +146,7 @@ BEGIN = {
 }
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("how", BEGIN)
 def test_in_a_terminal(how: str, functions: Path) -> None:
     words, begin = BEGIN[how]

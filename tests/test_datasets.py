@@ -351,6 +351,7 @@ def first_pixel(dataset: ImageFolder, index: int) -> int:
     return int(dataset[index][0][0, 0, 0])
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("build", [as_zip, as_tar])
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_image_folder_survives_pickling_and_new_processes(tmp_path: Path, build: Build, method: str) -> None:

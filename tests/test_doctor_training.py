@@ -107,16 +107,16 @@ def test_a_run_that_fails_or_takes_too_long_is_one_sentence(tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_a_strategy_that_computes_wrongly_is_found_on_two_workers(tmp_path: Path) -> None:
+def test_a_strategy_that_computes_wrongly_is_found_on_two_workers(
+    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "mine/strategy").mkdir(parents=True)
     (tmp_path / "mine/strategy/wrong.yaml").write_text("_target_: doctor_examples.HalfGradients\n")
     (tmp_path / "mine/doctor_examples.py").write_text(Path(__file__).with_name("doctor_examples.py").read_text())
-    command = [
-        sys.executable, "-m", "leyden", "-cd", "mine", "doctor", "--train", "topology=cpu",
-        "topology.devices_per_node=2", "hydra.run.dir=found", "strategy=ddp,wrong",
-    ]  # fmt: skip
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 3, done.stdout + done.stderr
+    two = ["topology=cpu", "topology.devices_per_node=2", "hydra.run.dir=found"]
+    code = main(["-cd", "mine", "doctor", "--train", *two, "strategy=ddp,wrong"])
+    printed = capsys.readouterr()
+    assert code == 3, printed.out + printed.err
     checks = {check["check"]: check for check in json.loads((tmp_path / "found/train.json").read_text())["checks"]}
     assert checks["ddp = single"]["ok"], checks
     assert checks["ddp = single"]["value"] <= 1e-10
@@ -128,10 +128,10 @@ def test_a_strategy_that_computes_wrongly_is_found_on_two_workers(tmp_path: Path
     speeds = [check["value"] for name, check in checks.items() if name.startswith("images/s")]
     assert len(speeds) == 3
     assert min(speeds) > 0
-    assert "training on this hardware" in done.stdout
+    assert "training on this hardware" in printed.out
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.skipif(not available(), reason="needs root, `ip` and `tc`, for network namespaces")
 def test_two_hosts_train_together(tmp_path: Path, agents: list[Agent]) -> None:
     command = [

@@ -173,6 +173,7 @@ def test_torchs_encoder_layer_and_timms_fused_attention_drop_by_the_sample() -> 
     torch.testing.assert_close(net[2](x[:2]), whole[:2])
 
 
+@pytest.mark.slow
 def test_two_workers_equal_one_with_dropout_of_every_kind(freeze: Freeze, pools: Any) -> None:
     short = [*ATTENDS, "trainer.max_epochs=1", "trainer.max_steps=5"]
     one = freeze("one", *short)

@@ -61,6 +61,7 @@ def test_a_batch_norm_with_one_value_is_found_before_the_first_step(freeze: Free
     assert not list((run_dir / "checkpoints").glob("*.ckpt"))
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     "words",
     [["dataset.drop_last=true"], ["trainer.limit_train_batches=2"], ["trainer.max_steps=2"], ["dataset.samples=8"],

@@ -156,6 +156,7 @@ def test_masks_are_as_independent_as_coin_tosses(p: float, sequence: str) -> Non
     assert {name: z for name, z in scores.items() if abs(z) > 4} == {}
 
 
+@pytest.mark.slow
 def test_a_compiled_layer_is_one_graph_for_all_steps_and_drops_the_same_units() -> None:
     def block() -> nn.Module:
         torch.manual_seed(0)

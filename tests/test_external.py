@@ -115,7 +115,7 @@ def test_torchrun_restarts_after_a_kill_and_goes_on_bit_for_bit(starters: Starte
     assert equal(folder, reference)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_signal_to_torchrun_saves_and_the_same_command_goes_on(starters: Starters, reference: Path) -> None:
     folder = starters.here / "run"
     words = [*DDP, *LONG, EXTERNAL, f"hydra.run.dir={folder}", "topology.on_existing=resume"]
@@ -144,7 +144,7 @@ def test_a_mistake_is_one_message_and_exit_code_2_on_all_ranks(starters: Starter
     assert not [path for path in starters.here.iterdir() if path.is_dir()]
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.skipif(not available(), reason="two hosts need root, ip and tc")
 def test_torchrun_on_two_hosts(starters: Starters, reference: Path) -> None:
     folder = starters.here / "run"

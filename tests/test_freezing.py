@@ -106,6 +106,7 @@ def test_unfreezing_at_an_epoch_and_resuming_around_it(freeze: Freeze, pools: Po
         assert distance(weights(part), whole) == 0.0, step
 
 
+@pytest.mark.slow
 def test_unfreezing_under_ddp_equals_one_worker(freeze: Freeze, pools: Pools) -> None:
     exact = [*LATER, "trainer.precision=64-true", "batch_size=48"]
     one, two = freeze("one", *exact), freeze("two", *exact, *DDP)

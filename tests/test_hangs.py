@@ -189,6 +189,7 @@ def test_suspicion_is_learned_from_each_phase(
     assert not process.suspicion.busy
 
 
+@pytest.mark.slow
 def test_one_that_waits_for_a_core_computes_and_one_that_sleeps_does_not() -> None:
     """On a shared machine a worker may hardly get a core."""
     core = min(os.sched_getaffinity(0))

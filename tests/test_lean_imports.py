@@ -28,10 +28,12 @@ def run(code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("first", FIRST)
 def test_torchmetrics_is_imported_without_scipys_signal(first: str) -> None:
     run(f"import leyden.trainer\n{FIRST[first]}\n{AFTER}")
 
 
+@pytest.mark.slow
 def test_an_earlier_import_of_the_users_is_left_alone() -> None:
     run("import scipy.signal as mine, leyden.trainer, torchmetrics, sys\nassert sys.modules['scipy.signal'] is mine")

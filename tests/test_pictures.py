@@ -86,6 +86,7 @@ def _training_batches(run_dir: Path) -> list[np.ndarray]:
     return [part.batch[0].numpy()[:, 0]]
 
 
+@pytest.mark.slow
 def test_confusion_matrix_counts_every_sample_once(
     freeze: Freeze, pools: Callable[[int], Pool], monkeypatch: pytest.MonkeyPatch
 ) -> None:

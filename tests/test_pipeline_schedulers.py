@@ -147,6 +147,7 @@ def test_a_model_that_is_held_is_not_trained(name: str):
     assert progress.finished
 
 
+@pytest.mark.slow
 def test_greedy_is_a_quarter_shorter_than_first_in_first_out_in_one_epoch():
     """Filling and draining are then much of it. Over more epochs less is to be gained: see the next test."""
     rng = random.Random(4)
@@ -195,6 +196,7 @@ def small(rng: random.Random) -> tuple[int, int, int]:
     )
 
 
+@pytest.mark.slow
 def test_greedy_is_near_the_best_possible():
     """Within three in a hundred where the times are known; where each is new in the first epoch, in the mean."""
     rng = random.Random(5)

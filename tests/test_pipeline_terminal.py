@@ -8,7 +8,7 @@ from runs import PATIENCE_S
 from terminal import Terminal
 
 HERE = Path(__file__).parent
-TRIALS, EPOCHS = 7, 3
+TRIALS, EPOCHS = 7, 2
 SUB_EPOCHS = TRIALS * EPOCHS * 2
 HEADING = "trial  worker 0  worker 1  progress"
 

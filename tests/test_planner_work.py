@@ -69,6 +69,7 @@ def torch_count(config: Config, batch: int) -> tuple[int, int]:
     return forward.get_total_flops(), backward.get_total_flops()
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("model", MODELS)
 def test_flop_are_those_of_torchs_counter(configured: Any, model: str) -> None:
     config = configured(f"model={model}", *MODELS[model])
@@ -121,6 +122,7 @@ def test_residual_additions_belong_to_the_block(configured: Any) -> None:
     assert work.parameters == sum(layer.gradient_elements for layer in work.layers) == 269722
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("model", ["lenet5", "resnet20", "vit_small"])
 def test_two_batches_give_every_batch(configured: Any, model: str) -> None:
     counter = StepCounter(configured(f"model={model}", *MODELS[model]))
@@ -139,6 +141,7 @@ def test_two_batches_give_every_batch(configured: Any, model: str) -> None:
     assert line.largest_batch(1000.0) == 0
 
 
+@pytest.mark.slow
 def test_precision_and_optimizer_state(configured: Any) -> None:
     plain, half, double, adamw, ema = (
         count(configured(*VIT, *options), BATCH)[1]

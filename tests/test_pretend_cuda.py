@@ -100,6 +100,7 @@ def alone(steps: Steps) -> list[dict[str, Any]]:
     return steps(1, *QUICK[1], "model=mlp ~model.hidden ~model.dropout model._target_=waiting_examples.Waits")
 
 
+@pytest.mark.slow
 def test_one_worker_never_waits_between_two_logs(alone: list[dict[str, Any]]) -> None:
     assert_nothing_waits(alone[:-1], QUICK[1])
     assert {name for result in alone for name, devices in result["devices"].items() if devices} == {
@@ -107,6 +108,7 @@ def test_one_worker_never_waits_between_two_logs(alone: list[dict[str, Any]]) ->
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_four_workers_never_wait_between_two_logs(steps: Steps) -> None:
     assert_nothing_waits(steps(4, *QUICK[4]), QUICK[4])
 
@@ -163,7 +165,7 @@ FULL = {
 """The rest of the matrix: every model, task, optimizer and strategy, each precision and way to read."""
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_no_model_task_or_optimizer_waits(steps: Steps, tmp_path: Path) -> None:
     words = ["dataset=synthetic", "model=mlp", "trainer.max_steps=1", "trainer.limit_val_batches=0"]
     assert main([*words, "trainer.limit_test_batches=0", f"hydra.run.dir='{tmp_path / 'teacher'}'"]) == 0
@@ -171,7 +173,7 @@ def test_no_model_task_or_optimizer_waits(steps: Steps, tmp_path: Path) -> None:
     assert_nothing_waits(steps(1, *cases), cases)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_no_strategy_waits(steps: Steps) -> None:
     assert_nothing_waits(steps(4, *FULL[4]), FULL[4])
 
@@ -194,6 +196,7 @@ def test_whatever_ships_has_a_case(group: str) -> None:
     assert {f"{group}={name}" for name in missing} == {each for each in WITHOUT_A_CASE if each.startswith(f"{group}=")}
 
 
+@pytest.mark.slow
 def test_what_waits_is_found(alone: list[dict[str, Any]]) -> None:
     """A network that reads a value of the device, copies to it and back."""
     result = alone[-1]

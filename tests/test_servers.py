@@ -103,11 +103,17 @@ def test_lockstep_workers_are_the_simulated_ones(
 
 def begun(processes: Processes, run_dir: Path, verb: str = "train") -> subprocess.Popen[str]:
     """A run that has written at least one more checkpoint."""
-    before = _newest(run_dir)
     process = processes.start(run_dir, verb)
+    trained_further(process, run_dir)
+    return process
+
+
+def trained_further(process: subprocess.Popen[str], run_dir: Path) -> dict[str, int]:
+    """The processes of a run by role, once they have written a further checkpoint."""
+    before = _newest(run_dir)
     wait_until(lambda: _newest(run_dir) > before or process.poll() is not None)
     assert process.poll() is None, process.communicate()[0]
-    return process
+    return roles(process)
 
 
 def _newest(run_dir: Path) -> int:
@@ -128,20 +134,23 @@ def roles(process: subprocess.Popen[str]) -> dict[str, int]:
     "strategy",
     [pytest.param(SERVER, id="easgd", marks=CAMPAIGN), pytest.param(["strategy=asgd"], id="asgd")],
 )
-def test_killed_stopped_and_resumed(freeze: Freeze, processes: Processes, strategy: list[str]) -> None:
+def test_killed_restarted_stopped_and_resumed(freeze: Freeze, processes: Processes, strategy: list[str]) -> None:
     """kill -9 of a worker and of a server: named, no process left; a signal; then the run's end, on other numbers."""
-    run_dir = freeze("run", *LONG, *strategy, "strategy.execution.servers=2", workers(2))
-    verb = "train"
+    once = "topology.max_restarts=1"
+    run_dir = freeze("run", *LONG, *strategy, "strategy.execution.servers=2", once, workers(2))
+    process = processes.start(run_dir)
+    killed: set[int] = set()
     for victim in ("worker 1", "server 1"):
-        process = begun(processes, run_dir, verb)
-        known = roles(process)
+        known = trained_further(process, run_dir)
         assert sorted(known) == ["server 0", "server 1", "worker 0", "worker 1"]
+        assert not killed.intersection(known.values()), "a restart is one of all"
         os.kill(known[victim], signal.SIGKILL)
-        output, _ = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == 1, output
-        assert f"{victim.replace('worker', 'rank')} failed: killed by SIGKILL" in output
-        wait_until(lambda: not [pid for pid in known.values() if alive(pid)])  # noqa: B023
-        verb = "resume"
+        killed.update(known.values())
+        wait_until(lambda: not [pid for pid in killed if alive(pid)])
+    output, _ = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 1, output
+    assert "rank 1 failed: killed by SIGKILL; restart 1 of 1" in output
+    assert "server 1 failed: killed by SIGKILL" in output
     process = begun(processes, run_dir, "resume")
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=PATIENCE_S)
@@ -165,17 +174,6 @@ def test_a_worker_that_trains_nothing_ends_with_the_others(freeze: Freeze, pools
     pools(2).run(run_dir)
     assert summary(run_dir)["status"] == "done"
     assert b"confusion/test" in next(run_dir.glob("events.out*")).read_bytes()
-
-
-def test_a_dead_worker_costs_a_restart(freeze: Freeze, processes: Processes) -> None:
-    options = [*LONG, "trainer.max_epochs=30", "strategy=asgd", "topology.max_restarts=1", workers(2)]
-    run_dir = freeze("run", *options)
-    process = begun(processes, run_dir)
-    os.kill(roles(process)["worker 0"], signal.SIGKILL)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == 0, output
-    assert "restart 1 of 1" in output
-    assert summary(run_dir)["samples"] == 30 * 1150
 
 
 def test_divergence_ends_the_run_and_names_its_cause(freeze: Freeze, processes: Processes) -> None:

@@ -66,7 +66,7 @@ def held_once_an_epoch(times: int) -> list[str]:
 
 
 @pytest.mark.timeout(300 + 60 * REQUEUES)
-@pytest.mark.parametrize("requeues", [2, pytest.param(REQUEUES, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("requeues", [1, pytest.param(REQUEUES, marks=pytest.mark.campaign)])
 def test_two_nodes_are_one_run_however_often_they_are_stopped(
     slurm: SlurmCluster, here: Path, freeze: Freeze, requeues: int
 ) -> None:
@@ -86,6 +86,7 @@ def test_two_nodes_are_one_run_however_often_they_are_stopped(
     assert_same(run_dir, whole, epochs=requeues + 1)
 
 
+@pytest.mark.campaign
 def test_a_run_makes_room_for_a_more_urgent_job(
     slurm: SlurmCluster, here: Path, freeze: Freeze, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -150,6 +150,7 @@ def test_a_container_of_a_cluster_without_pyxis(here: Path, capsys: pytest.Captu
     assert "hydra.run.dir = " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_sweep_of_more_trials_than_an_array_may_have(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """MaxArraySize is 3 here."""
     programs = {

@@ -131,7 +131,7 @@ START = "leyden.trainer.entrypoints.start"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["node", "doctor"])
+@pytest.mark.parametrize("kind", ["node", pytest.param("doctor", marks=pytest.mark.campaign)])
 def test_a_run_of_one_host_listens_on_loopback_alone(freeze: Freeze, kind: str, tmp_path: Path) -> None:
     words = ["doctor", "topology=cpu", "topology.devices_per_node=2", SPAWN]
     if kind == "node":

@@ -64,6 +64,7 @@ def parameters(run_dir: Path) -> int:
 # --- true scale
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", TRUE_SCALE)
 def test_a_header_says_what_the_strategy_sends(name: str, tmp_path: Path) -> None:
     config = Composer().run(recipe(name, f"dataset.root={tmp_path}", "topology.device.kind=cpu")).config

@@ -18,7 +18,7 @@ from leyden.trainer.config.meta_device import trial_build  # noqa: F401
 def main(folder: Path, every: int) -> int:
     torch.set_num_threads(1)
     some = one_of_each_door(every)
-    failed = [outcome for outcome in map(shown, Corpus(folder, as_fork).outcomes(some)) if outcome.faults]
+    failed = [outcome for outcome in map(shown, Corpus(folder, as_fork, cpu_s=5.0).outcomes(some)) if outcome.faults]
     print(f"{len(some)} entries, {len(failed)} with faults")
     return 1 if failed else 0
 

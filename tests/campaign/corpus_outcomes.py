@@ -16,7 +16,7 @@ from hostile_entries import HARMLESS, Entry, canaries, harmless_folder, trained_
 from measured_command import Measured, Runner
 
 CPU_S = 1.0
-"""CPU time that an entry may take beyond its harmless neighbour."""
+"""CPU time that an entry may take beyond its harmless neighbour, on a quiet machine."""
 MEMORY_MB = 512.0
 
 
@@ -66,9 +66,11 @@ class Corpus:
 
     Args:
         folder: for the commands' folders; emptied behind each.
+        cpu_s: CPU time that an entry may take beyond its harmless neighbour.
     """
 
-    def __init__(self, folder: Path, runner: Runner):
+    def __init__(self, folder: Path, runner: Runner, cpu_s: float = CPU_S):
+        self._cpu_s = cpu_s
         self._folder = folder
         self._runner = runner
         self._trained = trained_run(folder)
@@ -88,7 +90,7 @@ class Corpus:
         neighbours = self.harmless(dict.fromkeys(entry.harmless for entry in some))
         for entry in some:
             outcome = self._outcome(entry, neighbours[entry.harmless])
-            if outcome.cpu_s > CPU_S:  # CPU time grows beside other processes: both are measured again, in turn
+            if outcome.cpu_s > self._cpu_s:  # CPU time grows beside other processes: both are measured again, in turn
                 neighbour, _ = self._run(Entry("harmless", entry.harmless, HARMLESS[entry.harmless], []))
                 outcome = self._outcome(entry, neighbour)
             yield outcome
@@ -103,7 +105,7 @@ class Corpus:
         faults += ["a traceback"] if "Traceback" in measured.output else []
         faults += ["a code for the terminal"] if "\x1b" in measured.output else []
         faults += [f"does not say {text!r}" for text in entry.says if " ".join(text.split()) not in said]
-        faults += [f"{cpu:.1f} s of CPU beyond harmless input"] if cpu > CPU_S else []
+        faults += [f"{cpu:.1f} s of CPU beyond harmless input"] if cpu > self._cpu_s else []
         faults += [f"{memory:.0f} MB beyond harmless input"] if memory > MEMORY_MB else []
         return Outcome(entry, measured, faults, cpu, memory)
 
