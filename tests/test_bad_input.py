@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from pool import Pool
 from runs import Freeze, Processes, metrics, summary, weights
+from torch import Tensor
 
 from leyden.trainer.config.schema import load
 from leyden.trainer.data.datamodule import ImageData
@@ -171,6 +172,37 @@ def test_evaluation_leaves_the_unreadable_out(
     for column in (0, 1):
         found = torch.cat([batch[column] for batch, _ in batches])
         assert torch.equal(found, torch.cat([batch[column] for batch, _ in without]))
+
+
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_a_limited_evaluation_takes_the_same_samples_on_any_number_of_workers(
+    freeze: Freeze, folder: Path, workers: int
+) -> None:
+    files = sorted((folder / "val").rglob("*.jpg"))
+    for path in files[:3]:  # more than one worker has none of the first batch
+        truncate(path)
+    config = load(freeze("run", *options(folder, "dataset.max_bad_samples=3")))
+
+    def images(worker: int, workers: int, most: int | None) -> list[Tensor]:
+        batches = ImageData(config, (worker, workers)).evaluation_batches("val", most)
+        return [image for (images, _), _ in batches for image in images]
+
+    found = [image.sum().item() for worker in range(workers) for image in images(worker, workers, 2)]
+    assert sorted(found) == sorted(image.sum().item() for image in images(0, 1, None)[: 2 * 4 - 3])
+
+
+def test_a_batch_without_a_readable_sample_counts_towards_the_limit(freeze: Freeze, folder: Path) -> None:
+    short = [*options(folder), "trainer.max_epochs=1"]
+    files = sorted((folder / "val").rglob("*.jpg"))
+    for path in files[:4]:
+        truncate(path)
+    damaged = freeze("damaged", *short, "dataset.max_bad_samples=4", "trainer.limit_val_batches=2")
+    assert start(damaged) == 0
+    for path in files[:4]:
+        path.unlink()
+    without = freeze("without", *short, "trainer.limit_val_batches=1")
+    assert start(without) == 0
+    assert metrics(damaged)["val/loss"] == metrics(without)["val/loss"]
 
 
 def test_training_replaces_it_by_the_next_readable_one(freeze: Freeze, folder: Path) -> None:

@@ -264,8 +264,11 @@ class ImageData(LightningDataModule):
         """Samples of the global batches [first_round, end_round) of an epoch."""
         return sum(len(batch) for batch in self.order.batches(epoch)[first_round:end_round])
 
-    def evaluation_batches(self, split: str) -> Iterator[tuple[Any, int]]:
+    def evaluation_batches(self, split: str, most: int | None = None) -> Iterator[tuple[Any, int]]:
         """This worker's batches of a split and their sizes: every sample once over all workers.
+
+        Args:
+            most: of the split's first batches, unreadable ones included; None: all.
 
         If the strategy needs every worker in every batch, a worker without samples gets a dummy batch of size 0.
         """
@@ -274,7 +277,7 @@ class ImageData(LightningDataModule):
         index_of_mine, count = self.evaluation_share
         shares = [
             [(index, 0) for index in batch.tensor_split(count)[index_of_mine].tolist()]
-            for batch in torch.arange(len(dataset)).split(self.config.batch_size)
+            for batch in torch.arange(len(dataset)).split(self.config.batch_size)[:most]
         ]
         read = self._loaded((split, 0), [share for share in shares if share])
         for share in shares:

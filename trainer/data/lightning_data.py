@@ -222,17 +222,20 @@ class LoaderData:
         whole = batches * size if self._train.drop_last else len(sampler)
         return parts, min((first + parts) * size, whole) - first * size
 
-    def evaluation_batches(self, split: str) -> Iterator[tuple[Any, int]]:
+    def evaluation_batches(self, split: str, most: int | None = None) -> Iterator[tuple[Any, int]]:
         kept = _states()
         loader = self._evaluation[split]
         missing = (self._most_batches(loader) or 0) - (_length(loader) or 0)
         try:
-            for batch in self._stream(loader, _EVALUATION):
-                yield batch, batch_samples(batch)
-            for _ in range(missing):
-                yield loader.collate_fn([loader.dataset[0]]), 0
+            yield from islice(self._evaluation_stream(loader, missing), most)
         finally:
             _set_states(kept)
+
+    def _evaluation_stream(self, loader: Any, missing: int) -> Iterator[tuple[Any, int]]:
+        for batch in self._stream(loader, _EVALUATION):
+            yield batch, batch_samples(batch)
+        for _ in range(missing):
+            yield loader.collate_fn([loader.dataset[0]]), 0
 
     def _most_batches(self, loader: Any) -> int | None:
         """Batches of this worker; with collective forwards, of the worker with the most."""

@@ -65,7 +65,7 @@ def _evaluate_batches(
     batches = limited(limit, state.data.evaluation_steps(split), state.config)
     transfer, taken = batch_transfer(state), positional(getattr(state.task, f"{stage}_step"))
     all_samples = 0
-    for index, (batch, samples) in zip(range(batches), state.data.evaluation_batches(split), strict=False):
+    for index, (batch, samples) in enumerate(state.data.evaluation_batches(split, batches)):
         state.log.samples = samples
         heartbeat.beat()
         all_samples += samples
