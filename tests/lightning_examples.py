@@ -10,7 +10,7 @@ from lightning.pytorch import LightningDataModule, LightningModule
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from torchmetrics import MeanMetric, MetricCollection
-from torchmetrics.classification import MulticlassAccuracy, MulticlassF1Score
+from torchmetrics.classification import MulticlassAccuracy, MulticlassAUROC, MulticlassF1Score
 
 SEEN: list[Any] = []
 """What the modules below saw, in order; tests empty it."""
@@ -231,6 +231,7 @@ class Measured(LightningModule):
         super().__init__()
         self.model = nn.Linear(4, classes) if model is None else model
         self.train_acc = MulticlassAccuracy(classes, average="micro")
+        self.train_auroc = MulticlassAUROC(classes)  # without thresholds: it keeps lists
         self.val_acc = MulticlassAccuracy(classes, average="micro")
         both = {"acc": MulticlassAccuracy(classes, average="macro"), "f1": MulticlassF1Score(classes)}
         self.collection = MetricCollection(both, prefix="val_")
@@ -244,6 +245,8 @@ class Measured(LightningModule):
         scores = self(x)
         self.train_acc(scores, y)
         self.log("train_acc", self.train_acc, on_step=True, on_epoch=True)
+        self.train_auroc.update(scores.detach(), y)
+        self.log("train_auroc", self.train_auroc, on_step=False, on_epoch=True)
         return F.cross_entropy(scores, y)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:

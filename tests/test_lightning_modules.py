@@ -358,20 +358,28 @@ def test_metric_objects_are_exact_and_start_afresh_every_epoch(freeze: Freeze) -
 
 
 @pytest.mark.slow
-def test_metric_objects_are_exact_over_uneven_shares(freeze: Freeze, pools: Callable[[int], Pool]) -> None:
+def test_metric_objects_are_exact_over_uneven_shares(
+    freeze: Freeze, pools: Callable[[int], Pool], tmp_path: Path
+) -> None:
     # 1150 training samples: the last batch has one, for two workers; 287 and 360 are uneven too.
     options = ["model=mlp", "model.hidden=[8]", "dataset.image_size=8", "augment=none", *MEASURED,
                *OWN_TASK, "batch_size=383", "trainer.precision=64-true", "trainer.log_every_n_steps=1",
-               POINTS[-1]]  # fmt: skip
+               "callbacks.checkpoint.every_n_steps=1", "callbacks.checkpoint.keep_last=100", POINTS[-1]]  # fmt: skip
     one = freeze("one", *options)
     two = freeze("two", *options, "strategy=ddp", "topology.devices_per_node=2")
     assert start(one) == 0
     pools(2).run(two)
     assert metrics(one).keys() == {name for name in metrics(two) if not name.startswith(("comm/", "workers/"))}
-    for name in ("train_acc_epoch", "train_acc_step", "val_micro", "val_acc", "val_f1", "val_mean_loss", "val_loss"):
+    of_steps = ("train_acc_epoch", "train_acc_step", "train_auroc")
+    for name in (*of_steps, "val_micro", "val_acc", "val_f1", "val_mean_loss", "val_loss"):
         assert metrics(two)[name] == pytest.approx(metrics(one)[name], rel=1e-5), name
     steps = [[float(row["train_acc_step"]) for row in rows(run_dir)] for run_dir in (one, two)]
     assert steps[1] == pytest.approx(steps[0], abs=1e-6)
+    # the second worker has gathered nothing after it, in neither list of the exact curve
+    resumed = cut_back(two, tmp_path / "resumed", 3)
+    pools(2).run(resumed, "resume")
+    for name in of_steps:
+        assert metrics(resumed)[name] == pytest.approx(metrics(two)[name], rel=1e-5), name
 
 
 @pytest.mark.slow
@@ -398,5 +406,5 @@ def test_metric_objects_survive_a_resumption_at_every_step(freeze: Freeze, tmp_p
             content = checkpoint_io.read(checkpoints.saved(broken)[0])
             assert content["position"]["epoch"] == 1, "the epoch's end overwrites it"
         assert start(broken, "resume") == 0
-        for name in ("train_acc_epoch", "val_micro", "val_f1"):
+        for name in ("train_acc_epoch", "train_auroc", "val_micro", "val_f1"):
             assert metrics(broken)[name] == metrics(whole)[name], (step, name)

@@ -13,6 +13,7 @@ from torchmetrics import Metric, MetricCollection
 
 from ..base.device_copy import numbers_on_device, on_device
 from .communication.plain_values import broadcast_value
+from .metric_lists import join_lists
 
 Phase = Literal["train", "val", "test"]
 _REDUCTIONS = ("mean", "sum", "min", "max")
@@ -358,6 +359,7 @@ def computed(name: str, metric: Metric, strategy: Strategy) -> list[float]:
     with warnings.catch_warnings():
         if broadcast_value(metric.update_called, strategy) and not metric.update_called:
             warnings.simplefilter("ignore")  # this worker may not have updated it, but others have
+        join_lists(metric)
         value = metric.compute()
     if not isinstance(value, Tensor) or (value.numel() != 1 and not getattr(metric, "logs_each_class", False)):
         raise ValueError(f"self.log({name!r}): {type(metric).__name__}.compute() must give a single number")

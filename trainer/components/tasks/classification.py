@@ -86,12 +86,6 @@ class Classification(LightningModule):
         self.log("train/acc", correct(scores, labels), on_step=False, on_epoch=True)
         return loss
 
-    def on_validation_epoch_start(self) -> None:
-        self.metrics.begin("val")
-
-    def on_test_epoch_start(self) -> None:
-        self.metrics.begin("test")
-
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         return self._evaluate("val", batch)
 

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
 import torchmetrics.classification as found
 from torch import Tensor, nn
 from torchmetrics import Metric
@@ -71,22 +70,10 @@ class EvaluationMetrics(nn.Module):
     def __init__(self, wanted: Wanted, classes: int, multi_label: bool = False):
         super().__init__()
         self._multi_label = multi_label
-        self._classes = classes
         names = names_of(wanted)
         for split in ("val", "test"):
             made = {name: _built(name, given, classes, multi_label) for name, given in names.items()}
             self.add_module(split, nn.ModuleDict(made))
-
-    def begin(self, split: str) -> None:
-        """Prepare an evaluation. A worker that gets no sample gathers tensors of as many dimensions as the others."""
-        metrics = self.get_submodule(split)
-        assert isinstance(metrics, nn.ModuleDict)
-        for metric in metrics.values():
-            kept, targets = getattr(metric, "preds", None), getattr(metric, "target", None)
-            if isinstance(kept, list) and isinstance(targets, list) and isinstance(metric, Metric):
-                none = torch.empty(0, self._classes, device=metric.device)
-                kept.append(none)
-                targets.append((none if self._multi_label else none[:, 0]).long())
 
     def update(self, split: str, scores: Tensor, labels: Tensor) -> Iterator[tuple[str, Metric]]:
         """Take in scores (batch, classes) and labels (batch,), or (batch, classes) of several; gives what to log."""

@@ -23,6 +23,7 @@ from ...core.checkpoints.checkpoint_io import FORMAT, refuse_not_finite, shards_
 from ...core.checkpoints.container import DamagedCheckpoint
 from ...core.communication.plain_values import all_gather_values
 from ...core.lightning_compat import precision_of
+from ...core.metric_lists import join_lists
 from ...core.state import RunState
 from ...runs.checkpoints import path_of
 from ...runs.sessions import Record, Session, check_session
@@ -67,6 +68,7 @@ def metric_objects(state: RunState) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, module in state.task.named_modules():
         if isinstance(module, Metric):
+            join_lists(module)
             with module.sync_context(should_sync=state.fabric.world_size > 1):
                 kept = {key: _clone(value) for key, value in module.metric_state.items()}
             found[name] = {"state": kept, "updates": module._update_count}
