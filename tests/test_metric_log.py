@@ -4,6 +4,7 @@ import random
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from torchmetrics import MeanMetric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassPrecision, MulticlassRecall
 
+from leyden.trainer.components.tasks.reconstruction import Reconstruction
 from leyden.trainer.core.metric_log import MetricLog
 from leyden.trainer.strategies.single import Single
 
@@ -167,6 +169,42 @@ def test_step_values_are_those_of_all_parts_of_the_step(workers: int) -> None:
                     "max": max(values), "by_size": sum(values) / len(values), "acc": right / total,
                 }
             )  # fmt: skip
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_reconstructions_unexplained_part_is_that_of_all_samples(workers: int) -> None:
+    """Of every step's, and of the epoch's, on any number of workers; the last one has none in the last step."""
+    rows = torch.rand(2, 8, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.1
+    rows[:, ::3, 2] *= 100
+    steps = [rows[0], rows[1, :2]]
+
+    def work(strategy: Any, rank: int) -> Any:
+        class Stages(nn.Module):
+            stages = (0,)
+
+            def forward(self, images: Tensor, stage: int) -> Tensor:
+                return images
+
+        task: Any = Reconstruction(Stages(), stage=0)
+        log = MetricLog("train", steps_by_default=True, owner=task)
+        log.in_step = True
+        object.__setattr__(task, "log", partial(log.log, on_epoch=True))
+        of_steps = []
+        for step in steps:
+            mine = step.tensor_split(workers)[rank]
+            log.begin_step()
+            for part in mine.tensor_split(2):
+                log.begin_part(len(part))
+                task.training_step((part if len(part) else step, None), 0)
+            of_steps.append(log.step_values(strategy)["train/unexplained_step"])
+        saved = log.state_dict(strategy)
+        return of_steps, log.epoch_values(strategy)["train/unexplained_epoch"], saved["train/unexplained"]["sum"]
+
+    energy, error = [float(step[:, 2].sum()) for step in steps], [float(step[:, 0].sum()) for step in steps]
+    for of_steps, of_epoch, saved in on_workers(workers, work):
+        assert of_steps == pytest.approx([error[0] / energy[0], error[1] / energy[1]], rel=1e-12)
+        assert of_epoch == pytest.approx(sum(error) / sum(energy), rel=1e-12)
+        assert saved == pytest.approx([sum(error), sum(energy)], rel=1e-12)
 
 
 def test_a_worker_that_logged_nothing_at_all_takes_part() -> None:

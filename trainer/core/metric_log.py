@@ -18,6 +18,8 @@ from .metric_lists import join_lists
 Phase = Literal["train", "val", "test"]
 _REDUCTIONS = ("mean", "sum", "min", "max")
 _IDENTITY = {"mean": 0.0, "sum": 0.0, "min": torch.inf, "max": -torch.inf}
+Weight = float | Tensor
+"""Of a value in a mean: its samples, or a float64 scalar on the device."""
 _FOLD_EVERY = 256
 """Pending values of a name before they are reduced to one: bounds memory without synchronizing with the device."""
 
@@ -34,23 +36,23 @@ class MetricEntry:
     metric: Metric | None = None
     step: int = -1
     """The newest step in which it was logged, as MetricLog counts them."""
-    of_step: list[tuple[int, Tensor | float, float]] = field(default_factory=list)
+    of_step: list[tuple[int, Tensor | float, Weight]] = field(default_factory=list)
     """Number of the part, value and weight, for each part of that step that has samples."""
-    waiting: list[tuple[Tensor | float, int]] = field(default_factory=list)
+    waiting: list[tuple[Tensor | float, Weight]] = field(default_factory=list)
     total: Tensor | None = None
-    weight: float = 0.0
+    weight: Weight = 0.0
 
-    def keep(self, step: int, part: int, value: Tensor | float, weight: float) -> None:
+    def keep(self, step: int, part: int, value: Tensor | float, weight: Weight) -> None:
         """Record the value of a part; of several in one part the last counts, as under Lightning's Trainer."""
         if step != self.step:
             self.of_step.clear()
         elif self.of_step and self.of_step[-1][0] == part:
             self.of_step.pop()
         self.step = step
-        if weight:
+        if _counts(weight):
             self.of_step.append((part, value, weight))
 
-    def step_total(self) -> tuple[Tensor | None, float]:
+    def step_total(self) -> tuple[Tensor | None, Weight]:
         """The newest step's parts, reduced (for a mean: their weighted sum), and their weight; None without samples."""
         if not self.of_step:
             return None, 0.0
@@ -59,7 +61,7 @@ class MetricEntry:
         weights = [weight for _, _, weight in self.of_step]
         if self.reduction != "mean":
             return _reduced(values, self.reduction), sum(weights)
-        return (values * numbers_on_device(weights, device)).sum(), sum(weights)
+        return (values * _on_device(weights, device)).sum(), sum(weights)
 
     def step_value(self) -> Tensor | None:
         """The newest step's value on this worker; None without samples."""
@@ -72,8 +74,8 @@ class MetricEntry:
             return
         device = next((v.device for v, _ in self.waiting if isinstance(v, Tensor)), torch.device("cpu"))
         values = torch.stack([_scalar(v, device) for v, _ in self.waiting]).double()
-        weights = numbers_on_device([float(n) for _, n in self.waiting], device)
-        self.weight += float(sum(n for _, n in self.waiting))
+        weights = _on_device([weight for _, weight in self.waiting], device)
+        self.weight = self.weight + sum(weight for _, weight in self.waiting)
         self.waiting.clear()
         folded = (values * weights).sum() if self.reduction == "mean" else _reduced(values, self.reduction)
         kept = [] if self.total is None else [self.total.to(device)]
@@ -164,10 +166,14 @@ class MetricLog:
         sync_dist: bool = False,
         sync_dist_group: Any = None,
         add_dataloader_idx: bool = True,
-        batch_size: int | None = None,
+        batch_size: int | Tensor | None = None,
         **unused: Any,
     ) -> None:
         """Same meaning as LightningModule.log; values are always reduced over workers.
+
+        Args:
+            batch_size: the value's weight in a mean; a positive scalar on the device where it is the denominator of a
+                ratio, of which the quotient of both sums is wanted.
 
         Raises:
             ValueError: a value or a reduction that cannot be logged.
@@ -180,10 +186,12 @@ class MetricLog:
                 self._metrics_of_part[name] = entry
             return
         value = _single_number(name, value)
-        weight = self.samples if batch_size is None or self.samples == 0 else batch_size
+        weight: Weight = self.samples if batch_size is None or self.samples == 0 else batch_size
+        if isinstance(weight, Tensor):
+            weight = weight.detach().double()
         if entry.on_step:
             entry.keep(self._step, self._part, value, weight)
-        if weight and entry.on_epoch:
+        if _counts(weight) and entry.on_epoch:
             entry.waiting.append((value, weight))
             if len(entry.waiting) >= _FOLD_EVERY:
                 entry.fold()
@@ -242,7 +250,7 @@ class MetricLog:
             computed = entry.metric.compute() if with_metrics and entry.metric.update_called else None
             return computed if isinstance(computed, Tensor) and computed.numel() == 1 else None
         entry.fold()
-        if entry.total is None or not entry.weight:
+        if entry.total is None:
             return None
         return entry.total / entry.weight if entry.reduction == "mean" else entry.total
 
@@ -367,7 +375,7 @@ def computed(name: str, metric: Metric, strategy: Strategy) -> list[float]:
 
 
 def _over_workers(
-    names: list[_Name], totals: list[Tensor | None], weights: list[float], strategy: Strategy | NoReduction
+    names: list[_Name], totals: list[Tensor | None], weights: list[Weight], strategy: Strategy | NoReduction
 ) -> list[tuple[float, float]]:
     """Total by each name's reduction, and sum of weights, over all workers."""
     if not names:
@@ -376,12 +384,25 @@ def _over_workers(
     filled = [_IDENTITY[n.reduction] if t is None else t for n, t in zip(names, totals, strict=True)]
     stacked = torch.stack([_scalar(total, device) for total in filled]).double()
     operations = ["sum" if name.reduction == "mean" else name.reduction for name in names]
-    weight = numbers_on_device(weights, device)
+    weight = _on_device(weights, device)
     both = strategy.all_reduce(torch.cat([stacked, weight]).to(strategy.root_device), reduce_op="sum").tolist()
     reduced = {"sum": both[: len(names)]}
     for operation in sorted({*operations} - {"sum"}):
         reduced[operation] = strategy.all_reduce(stacked.clone().to(strategy.root_device), reduce_op=operation).tolist()
     return [(reduced[o][column], both[len(names) + column]) for column, o in enumerate(operations)]
+
+
+def _counts(weight: Weight) -> bool:
+    """Whether there are samples. A weight on the device is not read, and positive."""
+    return isinstance(weight, Tensor) or weight != 0
+
+
+def _on_device(weights: list[Weight], device: torch.device) -> Tensor:
+    """The weights as float64."""
+    numbers = [weight for weight in weights if not isinstance(weight, Tensor)]
+    if len(numbers) == len(weights):
+        return numbers_on_device(numbers, device)  # one copy
+    return torch.stack([_scalar(weight, device) for weight in weights])
 
 
 def _reduced(values: Tensor, reduction: str) -> Tensor:

@@ -17,7 +17,7 @@ class Reconstruction(LightningModule):
     without a gradient.
 
     Logged, for train, val and test: cost, reconstruction (the first term), sparsity (the second, without its weight),
-    unexplained (the first term over |x|^2: 0 for a perfect copy, 1 for a blank).
+    unexplained (the first term over |x|^2, both summed over all samples: 0 for a perfect copy, 1 for a blank).
 
     Args:
         model: `model(images, stage)` gives (batch, 3): reconstruction error, sparsity term, energy of the input.
@@ -85,13 +85,10 @@ class Reconstruction(LightningModule):
         images = batch[0]
         error, sparsity, energy = self.model(images, stage).mean(0).unbind()
         cost = error + self.sparsity * sparsity
-        values = {
-            "cost": cost,
-            "reconstruction": error,
-            "sparsity": sparsity,
-            "unexplained": error / energy.clamp_min(1e-12),
-        }
-        for name, value in values.items():
-            self.log(f"{split}/{name}", value, prog_bar=name in ("cost", "unexplained"), batch_size=len(images))
-        self.log(f"{split}/stage", float(stage), batch_size=len(images))
+        self.log(f"{split}/cost", cost, prog_bar=True, batch_size=len(images))
+        for name, value in (("reconstruction", error), ("sparsity", sparsity), ("stage", float(stage))):
+            self.log(f"{split}/{name}", value, batch_size=len(images))
+        energy = energy.clamp_min(1e-12)
+        whole: Any = energy * len(images)  # its weight: the ratio of sums, however samples are divided into batches
+        self.log(f"{split}/unexplained", error / energy, prog_bar=True, batch_size=whole)
         return cost
