@@ -13,7 +13,9 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+import lightning_examples
 import pytest
 from agents import Agent
 from forked_commands import forked_commands
@@ -128,6 +130,14 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     return tmp_path
+
+
+@pytest.fixture
+def seen() -> Iterator[list[Any]]:
+    """What modules of lightning_examples.py note, in order."""
+    lightning_examples.SEEN.clear()
+    yield lightning_examples.SEEN
+    lightning_examples.SEEN.clear()
 
 
 @pytest.fixture

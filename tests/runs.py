@@ -146,6 +146,11 @@ def distance(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> fl
     return max(float((one[n].double() - other[n]).norm() / max(1e-30, other[n].double().norm())) for n in one)
 
 
+def apart(one: Path, other: Path) -> float:
+    """Largest relative distance of two runs' tensors."""
+    return distance(weights(one), weights(other))
+
+
 def states(capsys: pytest.CaptureFixture[str], *folders: Path) -> dict[str, dict[str, Any]]:
     """What `leyden status --json` says, by the run folder's name."""
     capsys.readouterr()

@@ -1,6 +1,6 @@
 """Users' LightningDataModules, and the order of Leyden's own samples."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,14 +17,8 @@ from leyden.trainer.data.lightning_data import LoaderData, Share, batch_samples
 from leyden.trainer.data.order.sample_order import SampleOrder
 from leyden.trainer.entrypoints.start import start
 
+pytestmark = pytest.mark.usefixtures("seen")
 EVERY_STEP = ["callbacks.checkpoint.every_n_steps=1", "callbacks.checkpoint.keep_last=100"]
-
-
-@pytest.fixture(autouse=True)
-def seen() -> Iterator[list[Any]]:
-    examples.SEEN.clear()
-    yield examples.SEEN
-    examples.SEEN.clear()
 
 
 def losses(run_dir: Path) -> list[Any]:

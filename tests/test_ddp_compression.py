@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from pool import Failed, Pool
-from runs import OWN_TASK, TINY, Freeze, cut_back, distance, metrics, summary, weights
+from runs import OWN_TASK, TINY, Freeze, apart, cut_back, distance, metrics, summary, weights
 from torch import Tensor, nn
 
 from leyden.trainer.cli.main import main
@@ -37,11 +37,6 @@ CAMPAIGN = pytest.mark.campaign
 
 def devices(workers: int, nodes: int = 1) -> list[str]:
     return [f"topology.nodes={nodes}", f"topology.devices_per_node={workers // nodes}"]
-
-
-def apart(one: Path, other: Path) -> float:
-    """Largest relative distance of two runs' tensors."""
-    return distance(weights(one), weights(other))
 
 
 def witnesses(run_dir: Path, workers: int) -> list[dict[str, Any]]:

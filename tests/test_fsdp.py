@@ -12,7 +12,7 @@ import pytest
 import torch
 from fsdp_examples import Holdings
 from pool import Pool
-from runs import POINTS, TINY, Freeze, cut_back, distance, metrics, summary, task, weights
+from runs import POINTS, TINY, Freeze, apart, cut_back, distance, metrics, summary, task
 from torch import nn
 
 from leyden.trainer.base.errors import ConfigError
@@ -35,11 +35,6 @@ FSDP2 = ["strategy=fsdp", UNITS, "topology.devices_per_node=2"]
 FSDP4 = ["strategy=fsdp", UNITS, "topology.devices_per_node=4"]
 HSDP = ["strategy=hsdp", UNITS, "topology.nodes=2", "topology.devices_per_node=2"]
 CAMPAIGN = pytest.mark.campaign
-
-
-def apart(one: Path, other: Path) -> float:
-    """Largest relative distance of two runs' tensors."""
-    return distance(weights(one), weights(other))
 
 
 def noting(tmp_path: Path) -> list[str]:

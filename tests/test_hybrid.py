@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 import yaml
 from pool import Failed, Pool
-from runs import OWN_TASK, POINTS, TINY, Freeze, cut_back, distance, metrics, summary, weights
+from runs import OWN_TASK, POINTS, TINY, Freeze, apart, cut_back, distance, metrics, summary, weights
 from torch import Tensor, nn
 
 from leyden.trainer.base.errors import ConfigError
@@ -45,10 +45,6 @@ EXAMPLES = [f"python_path=[{Path(__file__).parent}]", "model=mlp", "~model.hidde
 def hybrid(workers: int, *options: str, nodes: int = 1) -> list[str]:
     here = [f"topology.nodes={nodes}", f"topology.devices_per_node={workers // nodes}"]
     return ["strategy=hybrid", *here, *[f"strategy.{option}" for option in options]]
-
-
-def apart(one: Path, other: Path) -> float:
-    return distance(weights(one), weights(other))
 
 
 # equal to one worker

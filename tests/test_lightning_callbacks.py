@@ -1,7 +1,7 @@
 """Lightning callbacks under Leyden's loop: the same calls as under Lightning's Trainer, or a refusal by name."""
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,7 @@ from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
 
-
-@pytest.fixture(autouse=True)
-def seen() -> Iterator[list[Any]]:
-    lightning_examples.SEEN.clear()
-    yield lightning_examples.SEEN
-    lightning_examples.SEEN.clear()
+pytestmark = pytest.mark.usefixtures("seen")
 
 
 def by_lightning(module: Any, *callbacks: Any, logger: Any = False, **settings: Any) -> Trainer:

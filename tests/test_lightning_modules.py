@@ -1,7 +1,7 @@
 """LightningModules written for Lightning's Trainer, under Leyden's loop: the same numbers, hooks and names."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +20,7 @@ from leyden.trainer.core.hooks import Hooks
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
 
-pytestmark = pytest.mark.thinned(2)
-
-
-@pytest.fixture(autouse=True)
-def seen() -> Iterator[list[Any]]:
-    examples.SEEN.clear()
-    yield examples.SEEN
-    examples.SEEN.clear()
+pytestmark = [pytest.mark.thinned(2), pytest.mark.usefixtures("seen")]
 
 
 def trained_by_lightning(module: LightningModule, data: Any = None, **settings: Any) -> Trainer:

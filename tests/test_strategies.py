@@ -4,11 +4,10 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from pool import Pool
-from runs import PATIENCE_S, TINY, Freeze, Processes, children, distance, rows, summary, wait_until, weights
+from runs import PATIENCE_S, TINY, Freeze, Processes, apart, children, rows, summary, wait_until
 
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
@@ -16,11 +15,6 @@ from leyden.trainer.runs import checkpoints
 
 Pools = Callable[[int], Pool]
 SHORT = ["trainer.precision=64-true", "trainer.max_steps=5", "batch_size=48", "trainer.log_every_n_steps=1"]
-
-
-def apart(one: Path, other: Path) -> float:
-    """Largest relative distance of two runs' tensors."""
-    return distance(weights(one), weights(other))
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Keys of Lightning's Trainer: val_check_interval, num_sanity_val_steps, overfit_batches, max_time, detect_anomaly."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +20,11 @@ from leyden.trainer.engine.validation_schedule import ValidationSchedule
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
 
-pytestmark = pytest.mark.thinned(3)
+pytestmark = [pytest.mark.thinned(3), pytest.mark.usefixtures("seen")]
 
 QUIET = ["trainer.enable_progress_bar=false", "trainer.log_every_n_steps=1"]
 INSIDE = [*TINY, "model.dropout=0.3", *QUIET, "trainer.val_check_interval=5"]
 """18 steps an epoch, of which 5, 10 and 15 are validated, and the last of all, 36."""
-
-
-@pytest.fixture(autouse=True)
-def seen() -> Iterator[list[Any]]:
-    examples.SEEN.clear()
-    yield examples.SEEN
-    examples.SEEN.clear()
 
 
 def example(name: str) -> str:

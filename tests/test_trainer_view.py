@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +21,10 @@ from leyden.trainer.config.targets import build
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
 
+pytestmark = pytest.mark.usefixtures("seen")
 HERE = Path(__file__).parent
 FEW_BATCHES = ["trainer.limit_train_batches=3", "trainer.limit_val_batches=2"]
 OPTIONS = [*POINTS, "logger=none", "trainer.log_every_n_steps=50"]
-
-
-@pytest.fixture(autouse=True)
-def seen() -> Iterator[list[Any]]:
-    examples.SEEN.clear()
-    yield examples.SEEN
-    examples.SEEN.clear()
 
 
 def asking(name: str) -> str:

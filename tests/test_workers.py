@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from pool import Pool
-from runs import PATIENCE_S, TINY, Freeze, Processes, alive, by_rank, children, distance, summary, wait_until, weights
+from runs import PATIENCE_S, TINY, Freeze, Processes, alive, apart, by_rank, children, summary, wait_until
 
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
@@ -17,11 +17,6 @@ KILLS = int(os.environ.get("LEYDEN_KILLS", "10"))
 Pools = Callable[[int], Pool]
 DDP = ["strategy=ddp", "topology.devices_per_node=2"]
 LONG = [*TINY, "trainer.max_epochs=500", "trainer.log_every_n_steps=10", "callbacks.checkpoint.every_n_steps=20"]
-
-
-def apart(one: Path, other: Path) -> float:
-    """Largest relative distance between the tensors of two runs."""
-    return distance(weights(one), weights(other))
 
 
 @pytest.mark.slow
