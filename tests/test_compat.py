@@ -18,7 +18,6 @@ from lightning.fabric import Fabric
 from lightning.fabric.plugins.precision import MixedPrecision
 from lightning.fabric.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch import LightningModule
-from omegaconf import Container, OmegaConf
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
@@ -81,16 +80,6 @@ def test_hydra() -> None:
     sweeper = hydra_compat.basic_sweeper()
     assert f"{sweeper.__module__}.{sweeper.__qualname__}" == BASIC
     assert "overrides" in vars(sweeper(max_batch_size=None))
-
-
-def test_omegaconf() -> None:
-    for name, expected in {
-        "_resolve_node_interpolation": ["self", "inter_key", "memo"],
-        "_evaluate_custom_resolver": ["self", "key", "node", "inter_type", "inter_args", "inter_args_str"],
-    }.items():
-        assert parameters(getattr(Container, name)) == expected
-    assert hydra_compat.raw_value(OmegaConf.create({"a": "${b}"})._get_node("a")) == "${b}"
-    assert list(hydra_compat.raw_value(OmegaConf.create(["a"]))) == ["a"]
 
 
 def test_hydra_composes_through_the_open_method(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Hostile overrides, YAML in a config folder, and text for Slurm."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hostile_entries import QUIET, TRAIN, Entry, Make
@@ -31,43 +31,6 @@ _OVERRIDES: Mapping[str, tuple[str, str]] = {
     "a surrogate": ("model.hidden='\udcff'", "model"),
     "a shell": ("hydra.run.dir=$(touch canary)", "hydra.run.dir"),
     "a folder in a device": ("hydra.run.dir=/dev/null/x", "hydra.run.dir"),
-}
-
-
-def _value_of(key: str) -> str:
-    return "${" + key + "}"
-
-
-def _doubled(first: str, form: Callable[[str], str], count: int) -> str:
-    lines = [f"x0: {first}", *(f"x{n}: {form(f'x{n - 1}')}" for n in range(1, count))]
-    return "# @package _global_\n" + "\n".join(lines) + "\n"
-
-
-_TEXTS = _doubled("xxxxxxxxxx", lambda key: f'"{_value_of(key) * 10}"', 10)
-_INTERPOLATIONS: Mapping[str, tuple[str, str]] = {
-    "texts of texts": (_TEXTS, "references"),
-    "lists of lists": (_doubled("[1, 1, 1]", lambda key: "[" + f'"{_value_of(key)}", ' * 6 + "]", 12), "stand for"),
-    "mappings of mappings": (
-        _doubled("{a: 1}", lambda key: f'{{a: "{_value_of(key)}", b: "{_value_of(key)}"}}', 40),
-        "stand for",
-    ),
-    "a long chain": (
-        "# @package _global_\n" + "".join(f"x{n}: ${{x{n + 1}}}\n" for n in range(3000)) + "x3000: 1\n",
-        "lead to each",
-    ),
-    "nested references": (f'# @package _global_\nx: "{"${a." * 500}a{"}" * 500}"\n', "more than 24 deep"),
-    "one long text": (f'# @package _global_\na: {"x" * 300_000}\nx: "{"${a}" * 9000}"\n', "characters"),
-    "decoded lists": (
-        _doubled('"1,1,1"', lambda key: f"\"${{oc.decode:'[{_value_of(key)},{_value_of(key)}]'}}\"", 30),
-        "stand for",
-    ),
-    "created nodes": (
-        _doubled("{a: 1}", lambda key: f'"${{oc.create:{{a:{_value_of(key)},b:{_value_of(key)}}}}}"', 30),
-        "stand for",
-    ),
-    "a run folder": (f"{_TEXTS}hydra: {{run: {{dir: '${{x9}}'}}}}\n", "references"),
-    "a mode": (f"{_TEXTS}hydra: {{mode: '${{x9}}'}}\n", "references"),
-    "an optimizer": (f"{_TEXTS}optimizer: {{lr: '${{x9}}'}}\n", "references"),
 }
 
 
@@ -136,23 +99,6 @@ def yaml_files() -> Iterator[Entry]:
         )
     for name, (text, says) in _GROUP_FILES.items():
         yield Entry("YAML", name, (*words, "optimizer=hostile", *TRAIN), [says], _file("optimizer/hostile.yaml", text))
-    for name, (text, says) in _INTERPOLATIONS.items():
-        yield Entry(
-            "interpolation",
-            name,
-            (*words, "experiment=hostile", *TRAIN),
-            [says],
-            _file("experiment/hostile.yaml", text),
-        )
-    sweep = f"{_TEXTS}hydra: {{sweep: {{dir: '${{x9}}', subdir: '${{x9}}'}}}}\n"
-    yield Entry(
-        "interpolation",
-        "a sweep's folder",
-        (*words, "-m", "seed=1,2", "experiment=hostile", *QUIET),
-        ["hydra.sweep.dir"],
-        _file("experiment/hostile.yaml", sweep),
-        harmless="sweep",
-    )
     for name, make in {"a FIFO": _fifo, "a device": _device}.items():
         yield Entry("YAML", name, (*words, "optimizer=hostile", *TRAIN), ["optimizer = hostile"], make)
 

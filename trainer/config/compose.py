@@ -24,7 +24,6 @@ from .composition.loader import SHIPPED, Loader, dataset_spelled
 from .composition.remedies import with_working_remedies
 from .composition.resolved_values import frozen, resolved_text, without_hydra
 from .hydra_compat import Hydra, create_config_search_path
-from .interpolation_limits import limited_references
 from .leftover_keys import Leftover, drop_from_composition, leftovers, not_taken, notices
 from .pinned_weights import with_pinned_weights
 from .provenance import Given, Origin
@@ -94,7 +93,6 @@ class Composer:
         folders = [Path.cwd(), self.config_dir] if self.config_dir else [Path.cwd()]
         return list(dict.fromkeys(map(str, folders)))
 
-    @limited_references()
     def composed(self, overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
         """Hydra's composition with its own node, set as the source of the resolver `hydra:`."""
         composed = self.loader.load_configuration(self.config_name, list(overrides), mode)
@@ -105,7 +103,6 @@ class Composer:
             set_output_dir(composed, run_dir_of(composed))
         return composed
 
-    @limited_references()
     def run(self, overrides: Sequence[str], before_classes: Callable[[Config], None] | None = None) -> ComposedRun:
         """Compose, resolve and validate one run.
 
@@ -134,7 +131,6 @@ class Composer:
             return error.problems
         return ()
 
-    @limited_references()
     def validated(self, composed: DictConfig, overrides: Sequence[str], context: str = "") -> ComposedRun:
         """The run of a composition whose values are valid. `context` names it in the error."""
         try:
@@ -149,7 +145,6 @@ class Composer:
         check_values(config, planned=self.plans)
         return ComposedRun(config, values, composed)
 
-    @limited_references()
     def validate_classes(self, run: ComposedRun, overrides: Sequence[str], context: str = "") -> ComposedRun:
         """Import the classes that a run names and validate its values against them.
 
@@ -190,7 +185,6 @@ class Composer:
         named = any(override.startswith("hydra.run.dir=") for override in overrides)
         return claim(run_dir_of(run.composed), named)
 
-    @limited_references()
     def frozen_in(self, run: ComposedRun, folder: Path) -> dict[str, Any]:
         """The run's plain values with `hydra:runtime.output_dir` set; weights that it names are pinned."""
         set_output_dir(run.composed, folder)
@@ -200,7 +194,6 @@ class Composer:
         """The plain values of a composition, without Hydra's own node."""
         return frozen(without_hydra(composed), composed.hydra, self.python_path, self.swept)
 
-    @limited_references()
     def write_dot_hydra(self, run: ComposedRun, folder: Path) -> None:
         """Write config.yaml, hydra.yaml and overrides.yaml in .hydra/, as Hydra does."""
         if run.composed.hydra.output_subdir is None:

@@ -6,10 +6,8 @@ validated. So Leyden drives Hydra's loader, sweepers and callbacks itself. tests
 """
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
-from functools import wraps
 from importlib import resources
 from operator import is_not
 from pathlib import Path
@@ -29,7 +27,7 @@ from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import JobReturn
 from hydra.plugins.config_source import ConfigResult, ConfigSource
-from omegaconf import Container, DictConfig, Node
+from omegaconf import Container, DictConfig
 
 if TYPE_CHECKING:
     from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -43,8 +41,6 @@ __all__ = [
     "basic_sweeper",
     "create_config_search_path",
     "failure_of",
-    "observe_references",
-    "raw_value",
     "yaml_file",
 ]
 
@@ -207,33 +203,3 @@ defaults_list._create_interpolation_map = _choices_for_interpolations
 def failure_of(result: JobReturn) -> Any:
     """The exception of a failed job; JobReturn.return_value would raise it."""
     return result._return_value
-
-
-Around = Callable[[bool], AbstractContextManager[Callable[[Any], None]]]
-
-
-def observe_references(around: Around) -> None:
-    """Resolve each reference from now on within a context, whose value is called with what the reference stands for.
-
-    Args:
-        around: called with whether it is that of a resolver, `${name:...}`, and not of a key.
-    """
-    methods: Any = Container  # of each node that holds others
-    for name, is_resolver in (("_resolve_node_interpolation", False), ("_evaluate_custom_resolver", True)):
-        setattr(methods, name, _observed(getattr(methods, name), around, is_resolver))
-
-
-def _observed(resolve: Any, around: Around, is_resolver: bool) -> Any:
-    @wraps(resolve)
-    def observed(*arguments: Any, **named: Any) -> Any:
-        with around(is_resolver) as record:
-            value = resolve(*arguments, **named)
-            record(value)
-            return value
-
-    return observed
-
-
-def raw_value(node: Any) -> Any:
-    """What is in a node of OmegaConf, unresolved: a value, or nodes; of anything else, itself."""
-    return node._value() if isinstance(node, Node) else node

@@ -22,7 +22,6 @@ from ..base.errors import ConfigError, raise_all, refuse
 from ..base.paths import absolute, shown
 from ..config.compose import ComposedRun, Composer, parsed_overrides, resolved_text, set_output_dir
 from ..config.hydra_compat import Callbacks, basic_sweeper, failure_of
-from ..config.interpolation_limits import limited_references
 from ..config.pinned_weights import with_pinned_weights
 from ..config.schema import Config
 from ..config.target_policy.hydra_targets import hydra_problems
@@ -53,7 +52,6 @@ class Sweep:
         goes_on: whether they are those of a sweep by Optuna that continues in its folder, hydra.sweep.dir.
     """
 
-    @limited_references()
     def __init__(self, composer: Composer, overrides: Sequence[str], goes_on: bool = False):
         self.trials: list[Trial] = []
         self.folder: Path | None = None
@@ -101,7 +99,6 @@ class Sweep:
             configure_sweeper(self._master, self._composer.origin(self._overrides))
         return None
 
-    @limited_references()
     def go_on(self, trials: Sequence[Trial]) -> int:
         """Continue a study, whose earlier trials have ended. Returns as `run`."""
         assert self.study is not None
@@ -112,7 +109,6 @@ class Sweep:
                 self.study.tell(number, TrialOutcome.of_run(self._target / subfolder, self.study.metric.name))
         return self.run()
 
-    @limited_references()
     def run(self) -> int:
         """Run all trials. Returns 0; 1 if one failed; or the code of a trial stopped by a signal.
 

@@ -15,12 +15,14 @@ from ...base import limited_yaml
 from ...base.errors import refuse
 from ...base.paths import shown
 from ..hydra_compat import CachingConfigRepository, ConfigLoader
-from ..interpolation_limits import MAX_DEPTH, limited_references, limits_renewed, nested_references
 from .hydra_errors import CompositionRequest, explained
+from .limits import limited
 from .resolved_values import without_hydra
 
 SHIPPED = Path(str(resources.files("leyden.conf")))
 """The folder of Leyden's own YAML."""
+MAX_DEPTH = 24
+"""References that stand inside of each other: the parser of OmegaConf is recursive."""
 BUILT_GROUPS = ("dataset", "augment", "model", "task", "strategy", "optimizer", "schedule", "callbacks", "logger")
 """Groups whose nodes are classes: keys below them may be constructor arguments that no YAML names."""
 
@@ -43,7 +45,7 @@ class Loader(ConfigLoader):
             _relax(override, repository)
         return parsed, repository
 
-    @limited_references()
+    @limited()
     def load_configuration(
         self,
         config_name: str | None,
@@ -52,7 +54,6 @@ class Loader(ConfigLoader):
         from_shell: bool = True,
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
-        limits_renewed()
         try:
             return super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
         except Exception as error:  # For some mistakes Hydra and OmegaConf raise AttributeError and the like.
@@ -65,6 +66,15 @@ class Loader(ConfigLoader):
             composed = self.load_configuration(config_name, list(overrides), RunMode.MULTIRUN)
             self._plain[wanted] = OmegaConf.to_container(without_hydra(composed), resolve=False)
         return self._plain[wanted]
+
+
+def nested_references(text: str) -> int:
+    """How many references stand inside each other in a text: `${a.${b}}` has two. Nothing is parsed."""
+    depth = deepest = 0
+    for brace in re.finditer(r"\$\{|\}", text):
+        depth = depth + 1 if brace[0] == "${" else max(0, depth - 1)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def _refuse_too_large(file: Path) -> None:

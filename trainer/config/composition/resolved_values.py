@@ -11,10 +11,11 @@ from omegaconf.errors import OmegaConfBaseException
 from ...base.errors import ConfigError, Problem, refuse
 from ...hardware.topology import resolve_device_kind
 from ...runs.renamed import with_new_names
-from ..interpolation_limits import limited_references
 from ..schema import TASK_LOADERS
+from .limits import limited
 
 
+@limited()
 def resolved_text(composed: DictConfig, key: str) -> str:
     """The value of a key that names a folder.
 
@@ -36,7 +37,7 @@ def without_hydra(composed: DictConfig) -> DictConfig:
     return user
 
 
-@limited_references()
+@limited()
 def plain(composed: DictConfig) -> dict[str, Any]:
     """Resolved plain values.
 

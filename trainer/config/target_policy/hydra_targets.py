@@ -10,9 +10,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ...base.errors import Problem, refuse
+from ...base.errors import Problem
 from ..blocklist.verdict import RefusedTarget, refused_name
-from ..interpolation_limits import TooManyReferences
+from ..composition.limits import limited
 from ..locate import locate
 
 LAUNCHER = "leyden.trainer.sweep.hopping_launcher.HoppingLauncher"
@@ -43,8 +43,13 @@ _LOADING = (
 """Environment variables that decide which code a process loads."""
 
 
-def hydra_problems(hydra: DictConfig) -> Iterator[Problem]:
+@limited()
+def hydra_problems(hydra: DictConfig) -> list[Problem]:
     """Problems of the node `hydra` of a composition. Nothing is imported that is refused by name, nothing is called."""
+    return list(_problems(hydra))
+
+
+def _problems(hydra: DictConfig) -> Iterator[Problem]:
     for name in _NODES:
         yield from _in(f"hydra.{name}", OmegaConf.select(hydra, name), is_logging=name.endswith("logging"))
     for variable in OmegaConf.select(hydra, "job.env_set") or {}:
@@ -72,8 +77,6 @@ def _value(node: Any, name: Any) -> Any:
     """A resolved value; None for one that has none before the trials are known."""
     try:
         return None if OmegaConf.is_missing(node, name) else node[name]
-    except TooManyReferences as error:
-        raise refuse(str(error.full_key or name), str(error).splitlines()[0], remedy="fewer of them") from None
     except OmegaConfBaseException:
         return None
 

@@ -1,0 +1,61 @@
+"""Limits of a composition: ten lines of `${...}` may stand for gigabytes or hours."""
+
+import signal
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from resource import RLIM_INFINITY, RLIMIT_DATA, getpagesize, getrlimit, setrlimit
+from typing import Any
+
+from ...base.errors import ConfigError, refuse
+
+MAX_SECONDS = 30.0  # of computing, in which waiting for a slow file system does not count
+MAX_BYTES = 2 << 30  # beyond what the process has
+
+
+class _TooLong(BaseException):
+    """Raised by the timer; no `except Exception` of OmegaConf's takes it."""
+
+
+def _expired(*_: Any) -> None:
+    raise _TooLong
+
+
+@contextmanager
+def limited() -> Generator[None, None, None]:
+    """While a composition is read, in the main thread. May be nested.
+
+    Raises:
+        ConfigError: it has taken too long, or too much memory.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGVTALRM) is _expired:
+        yield
+        return
+    handler, (soft, hard) = signal.signal(signal.SIGVTALRM, _expired), getrlimit(RLIMIT_DATA)
+    try:
+        with suppress(OSError):  # no Linux
+            used = int(Path("/proc/self/statm").read_text().split()[5]) * getpagesize()
+            most = min(each for each in (used + MAX_BYTES, soft, hard) if each != RLIM_INFINITY)
+            setrlimit(RLIMIT_DATA, (most, hard))
+        signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS)
+        yield
+    except _TooLong:
+        raise _refusal(f"{MAX_SECONDS:g} s of computing") from None
+    except Exception as error:
+        if not _of_memory(error):
+            raise
+        raise _refusal(f"{MAX_BYTES / (1 << 30):.2g} GiB of memory") from None
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, handler)
+        setrlimit(RLIMIT_DATA, (soft, hard))
+
+
+def _of_memory(error: BaseException | None) -> bool:
+    # OmegaConf and Hydra raise their own errors from that of Python
+    return error is not None and (isinstance(error, MemoryError) or _of_memory(error.__context__))
+
+
+def _refusal(most: str) -> ConfigError:
+    return refuse("${...}", f"composing takes more than {most}", remedy="fewer interpolations of interpolations")
