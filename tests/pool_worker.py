@@ -66,7 +66,7 @@ def release_process_groups() -> None:
     for found in gc.get_objects():
         if type(found) is CommThread:
             found.close()
-        elif type(found) in (DistributedDataParallel, ButterflyAllReduce):
+        elif issubclass(type(found), DistributedDataParallel | ButterflyAllReduce):
             vars(found).clear()
 
 

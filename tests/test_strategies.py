@@ -4,10 +4,12 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+import torch
 from pool import Pool
-from runs import PATIENCE_S, TINY, Freeze, Processes, apart, children, rows, summary, wait_until
+from runs import PATIENCE_S, TINY, Freeze, Processes, apart, children, cut_back, rows, summary, wait_until, weights
 
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
@@ -38,6 +40,36 @@ def test_the_ledger_counts_the_ring(freeze: Freeze, pools: Pools, nodes: int) ->
     assert sent["bytes"] == sent["bytes_a_step_and_worker"] * 4 * 5
     assert sent["inter_node_bytes"] == (sent["bytes"] / 2 if nodes == 2 else 0)
     assert float(rows(run_dir)[0]["comm/bytes"]) == sent["bytes_a_step_and_worker"]
+
+
+RESUMED = {
+    "ddp": ["strategy=ddp", "strategy.bucket_cap_mb=0.005"],
+    "hybrid": ["strategy=hybrid", "strategy.bucket_cap_mb=0.005", "model=vgg_small", "model.stages=[[16],[24]]"],
+    "static graph": ["strategy=ddp", "strategy.static_graph=true", "strategy.find_unused_parameters=true"],
+    "unused": ["strategy=ddp", "strategy.bucket_cap_mb=0.005", "strategy.find_unused_parameters=true"],
+    "butterfly": ["strategy=butterfly"],
+    "fsdp": ["strategy=fsdp", "strategy.min_parameters=100"],
+    "local_sgd": ["strategy=local_sgd", "strategy.h=2"],
+    "easgd": ["strategy=easgd", "strategy.tau=2"],
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", [name if name in ("ddp", "hybrid") else pytest.param(name, marks=pytest.mark.campaign) for name in RESUMED]
+)
+def test_four_workers_resume_with_the_bits_of_the_undisturbed_run(
+    freeze: Freeze, pools: Pools, tmp_path: Path, name: str
+) -> None:
+    """Of more than two summands the order counts: no exchange may depend on where a session began."""
+    often = ["callbacks.checkpoint.every_n_steps=1", "callbacks.checkpoint.keep_last=9", "trainer.max_steps=8"]
+    net = ["model.hidden=[32,24]", "model.dropout=0.4", "optimizer.momentum=0.9", "trainer.gradient_clip_val=0.5"]
+    whole = freeze("whole", *TINY, *net, "batch_size=48", *often, *RESUMED[name], devices(4))
+    pools(4).run(whole)
+    cut = cut_back(whole, tmp_path / "cut", 3 if name != "local_sgd" else 4)
+    pools(4).run(cut, "resume")
+    assert summary(cut)["resumed_from_step"] in (3, 4)
+    assert all(torch.equal(value, weights(cut)[tensor]) for tensor, value in weights(whole).items())
 
 
 def devices(count: int) -> str:

@@ -52,6 +52,7 @@ def _wrap(wrapped: DistributedDataParallel, module: nn.Module, *_: Any, **__: An
     nn.Module.__init__(wrapped)
     wrapped.module = module
     wrapped.require_backward_grad_sync = True
+    wrapped.reducer = mock.Mock()
 
 
 def _forward(wrapped: DistributedDataParallel, *args: Any, **kwargs: Any) -> Any:

@@ -33,7 +33,7 @@ class WholeBackward:
                 f"all float32 or all float64; these are {found}: strategy.compression=none"
             )
         self.powersgd = PowerSGD({name: p.shape for name, p in trained.items()}, rank)
-        # by parameter: DDP sorts them into other buckets after the first step
+        # by parameter: DDP sorts them into its buckets
         self._names: dict[Tensor, str] = {p: name for name, p in trained.items()}
         self._gradients: dict[str, Tensor] = {}
         self._waiting: list[tuple[Future[Tensor], Tensor]] = []

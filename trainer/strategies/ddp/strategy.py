@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -26,6 +27,7 @@ from ...core.strategy_contract import StrategyContract
 from ...core.traffic import Ledger, Workload, even_share
 from ...core.transfers import DeviceShare, ExtraMemory, Placement, Transfer
 from ..declarations import UnusedParameters
+from .fixed_buckets import FixedBuckets
 from .powersgd import PowerSGD, mean_errors
 from .powersgd_hook import WholeBackward
 
@@ -142,7 +144,10 @@ class DDP(UnusedParameters, StrategyContract, DDPStrategy):
         hook = {"none": self._average, "powersgd": self._average_as_low_rank}.get(self.compression, self._average_half)
         if self.compression == "powersgd":
             self._low_rank = WholeBackward(module, self.powersgd_rank)
-        self._wrapped = wrapped = super().setup_module(module)
+        devices = self._determine_ddp_device_ids()
+        # a stream of its own, as Fabric's: torch's notes on CUDA graphs
+        with nullcontext() if devices is None else torch.cuda.stream(torch.cuda.Stream()):
+            self._wrapped = wrapped = FixedBuckets(module, device_ids=devices, **self._ddp_kwargs)
         wrapped.register_comm_hook(dist.group.WORLD, hook)
         return wrapped
 
@@ -261,8 +266,7 @@ class DDP(UnusedParameters, StrategyContract, DDPStrategy):
 
     @override
     def traffic(self, workload: Workload) -> list[Transfer]:
-        """Of powersgd, from its start step on; of the others from the second step on, when torch has found the order in
-        which gradients become ready (in the first they travel together)."""
+        """Of powersgd, from its start step on."""
         if self.compression == "powersgd":
             return self._powersgd_traffic(workload)
         return self._bucket_traffic(workload, workload.parameters)
