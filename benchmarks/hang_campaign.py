@@ -21,7 +21,8 @@ TITLE = "Hangs"
 TEXT = (
     "A worker is stopped, its collective never ends, its loader is stuck or its output pipe is full, in a phase of a "
     "run under a strategy. Right: the run names rank, host and phase within 15 s. A clean run starts slowly, "
-    "pauses and validates for long; it is right if it ends without an alarm."
+    "pauses, and reads, validates and saves for long the first time, every other one with all cores taken; it is "
+    "right if it ends without an alarm."
 )
 COLUMNS = {"right": ["right", "s"], "seconds": ["slowest, s", ".1f"]}
 

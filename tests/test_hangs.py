@@ -5,8 +5,9 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -22,13 +23,16 @@ from leyden.trainer.base.heartbeat import (
     PREPARATION,
     START,
     SYNCHRONIZATION,
+    Heartbeat,
     HeartbeatReading,
 )
 from leyden.trainer.config.schema import load
+from leyden.trainer.launch.hangs import detector
 from leyden.trainer.launch.hangs.diagnosis import StallTimer, diagnose, stacks_folder, warning
 from leyden.trainer.launch.hangs.storage_watch import StorageProbe, StorageWatch
 from leyden.trainer.launch.hangs.suspicion import Suspicion, cpu_seconds_of
 from leyden.trainer.launch.hangs.watchdog import Watchdog
+from leyden.trainer.launch.peers import NoPeers
 from leyden.trainer.launch.progress_report import ProgressReport
 from leyden.trainer.launch.roles import Role
 from leyden.trainer.runs import checkpoints
@@ -234,6 +238,127 @@ def test_a_process_that_computes_is_busy(monkeypatch: pytest.MonkeyPatch, freeze
     assert "rank 1" in str(warning([spins, replace(compiles, busy=False)], config)), (
         "one that waits may keep a core busy"
     )
+
+
+@dataclass
+class Spell:
+    """Seconds for which a worker of a test gives no heartbeat."""
+
+    seconds: int
+    phase: int
+    first_time: bool = False
+    status: str = "sleeping"
+
+
+class FakeWorker:
+    """A worker that goes through spells, once a second of the test's clock."""
+
+    exit = None
+
+    def __init__(self, rank: int, spells: list[Spell]):
+        self.role, self.pid = Role("worker", rank), rank
+        self._spells = [(number, spell) for number, spell in enumerate(spells) for _ in range(spell.seconds)]
+        self.second = 0
+
+    @property
+    def spell(self) -> Spell:
+        return self._spells[self.second][1]
+
+    def heartbeat(self) -> HeartbeatReading:
+        number, spell = self._spells[self.second]
+        return HeartbeatReading(number, 1, spell.phase, spell.first_time)
+
+
+def said_in_second(freeze: Freeze, monkeypatch: pytest.MonkeyPatch, workers: list[list[Spell]]) -> int | None:
+    """The second in which the detector of these workers says that they make no progress; None: not at all."""
+    found: Any = [FakeWorker(rank, spells) for rank, spells in enumerate(workers)]
+    clock = [0.0]
+    monkeypatch.setattr(detector, "cpu_seconds_of", lambda pid: 0.0)
+    monkeypatch.setattr(detector, "_status_of", lambda pid: found[pid].spell.status)
+    monkeypatch.setattr(StorageProbe, "silent_s", lambda self: 0.0)
+    run_dir = freeze("run", *TINY)
+    with monkeypatch.context() as patched:
+        patched.setattr(detector.time, "monotonic", lambda: clock[0])
+        watch = detector.HangDetector(load(run_dir), run_dir, "train", NoPeers(), run_dir)
+        for second in range(len(found[0]._spells)):
+            clock[0] += 1.0
+            for worker in found:
+                worker.second = second
+            watch.poll(found)
+            if watch._warned_at is not None:
+                return second
+    return None
+
+
+STEP = Spell(3, FORWARD)
+"""Phases that take a second or three before, and what of them is learned."""
+
+
+@pytest.mark.parametrize(
+    ("workers", "expected"),
+    [
+        ([[STEP, Spell(200, EVALUATION, True)]], 120),
+        ([[STEP, Spell(200, EVALUATION, True)]] * 2, 120),
+        ([[STEP, Spell(200, SYNCHRONIZATION, True)]] * 3, 120),
+        ([[STEP, Spell(200, CHECKPOINT, True)]] * 2, 120),
+        ([[STEP, Spell(200, EVALUATION)]], 10),
+        ([[STEP, Spell(200, EVALUATION)]] * 2, 10),
+        ([[STEP, Spell(200, EVALUATION, True)], [STEP, Spell(200, EVALUATION)]], 10),
+        ([[STEP, Spell(200, SYNCHRONIZATION)], [STEP, Spell(200, EVALUATION, True)]], 10),
+        ([[STEP, Spell(200, BACKWARD, True)], [STEP, Spell(200, DATA, True)]], 10),
+        ([[STEP, Spell(200, CHECKPOINT, True)], [STEP, Spell(200, SYNCHRONIZATION)]], 60),
+        ([[STEP, Spell(200, DATA, True, psutil.STATUS_STOPPED)]], 10),
+        ([[STEP, Spell(200, DATA, True, psutil.STATUS_STOPPED)], [STEP, Spell(200, DATA, True)]], 10),
+        ([[Spell(9, DATA), Spell(200, DATA, status=psutil.STATUS_STOPPED)], [Spell(9, BACKWARD), Spell(200, BACKWARD)]],
+         10 + 9 - STEP.seconds),
+    ],
+    ids=["alone in a first validation", "both in it", "all in a first exchange", "both in a first save",
+         "alone where it was before", "both where they were before", "one of them for the first time",
+         "one waits for the other's first validation", "one waits for the other's first batch",
+         "one waits for the other's save", "stopped alone", "stopped in a first batch", "stopped, after long waits"],
+)  # fmt: skip
+def test_a_first_time_is_left_alone_unless_somebody_waits(
+    freeze: Freeze, monkeypatch: pytest.MonkeyPatch, workers: list[list[Spell]], expected: int
+) -> None:
+    """The second counts from the beginning of the last spell, which the first reading finds."""
+    assert said_in_second(freeze, monkeypatch, workers) == expected + STEP.seconds
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [
+        [[Spell(14, DATA, True), Spell(1, FORWARD, True), Spell(1, BACKWARD, True)]],
+        [[Spell(13, DATA, True), Spell(6, BACKWARD, True)], [Spell(17, DATA, True), Spell(2, BACKWARD, True)]],
+        [[*[STEP] * 3, Spell(15, EVALUATION, True), *[Spell(2, EVALUATION, True)] * 3, Spell(14, CALLBACKS, True)]] * 2,
+        [[STEP, Spell(50, CHECKPOINT, True), STEP], [STEP, Spell(50, SYNCHRONIZATION), STEP]],
+        [[Spell(14, DATA, True), STEP, Spell(30, DATA)]] * 2,
+    ],
+    ids=["a first read", "first reads, one slower", "a validation and its end", "a save", "a read of the next epoch"],
+)
+def test_a_slow_run_raises_no_alarm(
+    freeze: Freeze, monkeypatch: pytest.MonkeyPatch, workers: list[list[Spell]]
+) -> None:
+    assert said_in_second(freeze, monkeypatch, workers) is None
+
+
+def test_a_phase_has_a_first_time_on_each_occasion() -> None:
+    heartbeat = Heartbeat()
+
+    def is_first() -> bool:
+        return HeartbeatReading.read(heartbeat.memory).first_time
+
+    heartbeat.at(CALLBACKS, 0)
+    assert is_first()
+    for expected in (True, False):
+        with heartbeat.phase(EVALUATION, "val"):
+            heartbeat.beat()
+            assert is_first() is expected, "its batches are beats of the same time"
+        assert not is_first(), "back where it was"
+    with heartbeat.phase(EVALUATION, "test"):
+        assert is_first()
+    heartbeat.begin_run()
+    with heartbeat.phase(EVALUATION, "val"):
+        assert is_first()
 
 
 def report(rank: int, step: int, phase: int, stalled_s: float = 9.0, status: str = "sleeping") -> ProgressReport:

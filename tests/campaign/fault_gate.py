@@ -46,8 +46,8 @@ class Gate:
     def _watch_phases(self) -> None:
         enter, fsync = heartbeat.enter, os.fsync
 
-        def entered(phase: int) -> None:
-            enter(phase)
+        def entered(phase: int, occasion: str = "") -> None:
+            enter(phase, occasion)
             if heartbeat.step >= SAVED_BEFORE and phase == _PHASES.get(self._phase):
                 self._hold()
 

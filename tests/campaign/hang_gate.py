@@ -32,8 +32,8 @@ class Hang:
         if self._phase is not None:
             enter = heartbeat.enter
 
-            def entered(phase: int) -> None:
-                enter(phase)
+            def entered(phase: int, occasion: str = "") -> None:
+                enter(phase, occasion)
                 if phase == self._phase and heartbeat.step >= AFTER_STEP:
                     _hang()
 
@@ -58,22 +58,38 @@ def _hang() -> None:
 
 
 class Slow:
-    """Slow where a run may be slow: at its start, in its validations, and once an epoch in a step's forward.
+    """Slow where a run may be slow, on all workers alike: at its start, in its validations, once an epoch in a step's
+    forward, and when it saves.
 
     Args:
         start_s: of the start.
         batch_s: of a batch of the validation.
+        first_batch_s: of the first batch of each split.
+        end_s: of a validation's end.
+        save_s: of this callback's part of a checkpoint.
         pause_s: of computation in one step of each epoch, as a compilation would take.
     """
 
-    def __init__(self, start_s: float, batch_s: float, pause_s: float) -> None:
-        self.batch_s, self.pause_s = batch_s, pause_s
+    def __init__(
+        self, start_s: float, batch_s: float, first_batch_s: float, end_s: float, save_s: float, pause_s: float
+    ) -> None:
+        self.batch_s, self.first_batch_s, self.pause_s = batch_s, first_batch_s, pause_s
+        self.end_s, self.save_s = end_s, save_s
         self._paused_in = -1
+        self._evaluated: set[str] = set()
         if heartbeat.current == heartbeats.START:  # not where the config alone is validated
             time.sleep(start_s)
 
     def on_evaluation_batch(self, state: RunState, split: str, index: int, output: object, batch: object) -> None:
-        time.sleep(self.batch_s)
+        time.sleep(self.batch_s if split in self._evaluated else self.first_batch_s)
+        self._evaluated.add(split)
+
+    def on_validation_end(self, state: RunState) -> None:
+        time.sleep(self.end_s)
+
+    def state_dict(self) -> dict[str, object]:
+        time.sleep(self.save_s)
+        return {}
 
     def on_train_batch(self, state: RunState, batch: object) -> None:
         if state.step_in_epoch == 3 and self._paused_in != state.epoch:

@@ -3,8 +3,11 @@
 import json
 import os
 import re
+import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -96,21 +99,40 @@ def test_injected_hangs_are_said_in_time_with_rank_host_and_phase(freeze: Freeze
     assert right >= HANGS - 1, [result for result in results if not result["right"]]
 
 
+@contextmanager
+def taken_cores(count: int) -> Generator[None, None, None]:
+    """Other processes that compute meanwhile."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
 @pytest.mark.campaign
 def test_slow_runs_raise_no_alarm(freeze: Freeze, tmp_path: Path) -> None:
+    """Slow on all workers, every other run on a machine whose cores are all taken."""
     alarms: list[str] = []
-    slow = {"start_s": 12, "batch_s": 2.5, "pause_s": 12}
+    slow = {"start_s": 12, "batch_s": 2.5, "first_batch_s": 13, "end_s": 14, "save_s": 12, "pause_s": 12}
     words = ["+callbacks.slow._target_=hang_gate.Slow", *(f"+callbacks.slow.{key}={slow[key]}" for key in slow)]
+    words += [
+        "dataset._target_=hang_examples.Stuck",
+        "+dataset.first_s=13",
+        f"python_path=[{Path(__file__).parents[1]}]",
+    ]
     limits = ["trainer.limit_val_batches=5", "trainer.limit_test_batches=1", "trainer.max_epochs=1"]
     for number in range(CLEAN_RUNS):
         strategy = TRAINED_BY[number % len(TRAINED_BY)]
         run_dir = freeze(f"run{number}", *OPTIONS, *STRATEGIES[strategy], *workers(strategy), *words, *limits)
         run = FaultRun(run_dir, tmp_path / f"scratch{number}")
-        run.start()
-        try:
-            assert run.end(240) == 0, run.output
-        finally:
-            run.kill()
+        with taken_cores((os.cpu_count() or 1) * (number % 2)):
+            run.start()
+            try:
+                assert run.end(480) == 0, run.output
+            finally:
+                run.kill()
         alarms += [f"{strategy}: {line}" for line in run.output.splitlines() if ALARM in line]
         print(f"{number + 1} of {CLEAN_RUNS} clean runs, {len(alarms)} alarms", flush=True)
     assert not alarms

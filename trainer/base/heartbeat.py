@@ -18,7 +18,7 @@ START, PREPARATION, CALLBACKS, EVALUATION, CHECKPOINT, DATA, FORWARD, BACKWARD, 
     len(PHASES)
 )
 
-_LAYOUT = Struct("=QQB")
+_LAYOUT = Struct("=QQB?")
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,8 @@ class HeartbeatReading:
     """Optimizer steps done."""
     phase: int
     """The phase that it entered: an index of PHASES."""
+    first_time: bool = False
+    """Whether the process has never been through this phase, of this occasion."""
 
     @classmethod
     def read(cls, memory: bytes | bytearray | mmap.mmap) -> "HeartbeatReading":
@@ -43,6 +45,7 @@ class Heartbeat:
     Attributes:
         step: optimizer steps done; the next beat carries it.
         current: the phase that the process is in.
+        occasion: what the phase is for where that makes it take longer than at other times, such as an epoch's end.
         seconds: spent in each phase of the present run, by its index; in that of `current` until it was entered.
         began: start of the present run (Unix time).
         observer: called with each phase that is entered; None: nothing is.
@@ -52,7 +55,9 @@ class Heartbeat:
         self.memory: bytearray | mmap.mmap = bytearray(_LAYOUT.size)
         self.step = 0
         self._number = 0
-        self.current = START
+        self.current, self.occasion = START, ""
+        self._passed: set[tuple[int, str]] = set()
+        """Phases and occasions that have ended once."""
         self.began: float | None = None
         self.seconds = [0.0] * len(PHASES)
         self.observer: Callable[[int], None] | None = None
@@ -64,7 +69,8 @@ class Heartbeat:
         self.began = time() - before
         self.seconds = [0.0] * len(PHASES)
         self.seconds[START] = before
-        self.current, self._since = START, perf_counter()
+        self.current, self.occasion, self._since = START, "", perf_counter()
+        self._passed.clear()
 
     def publish(self, path: Path) -> None:
         """From now on in a file, so that another process can read it."""
@@ -75,29 +81,36 @@ class Heartbeat:
     def beat(self) -> None:
         """Show that this process makes progress in its phase."""
         self._number += 1
-        _LAYOUT.pack_into(self.memory, 0, self._number, self.step, self.current)
+        first_time = (self.current, self.occasion) not in self._passed
+        _LAYOUT.pack_into(self.memory, 0, self._number, self.step, self.current, first_time)
 
-    def at(self, phase: int, step: int) -> None:
+    def at(self, phase: int, step: int, occasion: str = "") -> None:
         """Enter a phase for good.
 
         Args:
             step: optimizer steps done.
         """
         self.step = step
-        self.enter(phase)
+        self.enter(phase, occasion)
 
-    def enter(self, phase: int) -> None:
+    def enter(self, phase: int, occasion: str = "") -> None:
         """Enter a phase, and beat."""
-        now = perf_counter()
-        self.seconds[self.current] += now - self._since
-        self._since, self.current = now, phase
+        self.count()
+        self._passed.add((self.current, self.occasion))
+        self.current, self.occasion = phase, occasion
         self.beat()
         if self.observer is not None:
             self.observer(phase)
 
-    def phase(self, phase: int) -> "Phase":
+    def count(self) -> None:
+        """Count the seconds of the present phase up to now."""
+        now = perf_counter()
+        self.seconds[self.current] += now - self._since
+        self._since = now
+
+    def phase(self, phase: int, occasion: str = "") -> "Phase":
         """A context in which the process is in a phase; after it the one before goes on."""
-        return Phase(self, phase)
+        return Phase(self, phase, occasion)
 
 
 def _age_of_process() -> float:
@@ -111,16 +124,16 @@ class Phase:
 
     __slots__ = ("_before", "_heartbeat", "_phase")
 
-    def __init__(self, heartbeat: Heartbeat, phase: int):
+    def __init__(self, heartbeat: Heartbeat, phase: int, occasion: str):
         self._heartbeat = heartbeat
-        self._phase = phase
+        self._phase = (phase, occasion)
 
     def __enter__(self) -> None:
-        self._before = self._heartbeat.current
-        self._heartbeat.enter(self._phase)
+        self._before = (self._heartbeat.current, self._heartbeat.occasion)
+        self._heartbeat.enter(*self._phase)
 
     def __exit__(self, *error: object) -> None:
-        self._heartbeat.enter(self._before)
+        self._heartbeat.enter(*self._before)
 
 
 heartbeat = Heartbeat()

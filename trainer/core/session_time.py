@@ -24,7 +24,7 @@ def session_time(heartbeat: Heartbeat, communication: float) -> dict[str, Any]:
     began = heartbeat.began
     if began is None:
         return {}
-    heartbeat.enter(heartbeat.current)  # count the present phase up to now
+    heartbeat.count()
     spent = heartbeat.seconds
     seconds = {
         "start": spent[START] + spent[PREPARATION],

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from copy import copy
 from typing import ClassVar
 
-from ..base.heartbeat import SYNCHRONIZATION, heartbeat
+from ..base.heartbeat import CALLBACKS, SYNCHRONIZATION, heartbeat
 from ..core.batch import BadSamples, Part
 from ..core.communication.plain_values import all_gather_values
 from ..core.metric_log import NoReduction
@@ -117,7 +117,8 @@ class Epoch(ABC):
     def validate_inside(self) -> None:
         """Validate between two steps. What is saved at this step is saved after it, so that a resumption goes on."""
         validate(self.state)
-        self.state.call("on_validation_end")
+        with heartbeat.phase(CALLBACKS, "a validation's end"):
+            self.state.call("on_validation_end")
         if self.state.save_wanted:
             self.save()
 
@@ -144,9 +145,10 @@ class Epoch(ABC):
             values.update(state.contract.extra_metrics())
             values.update(device_memory.peaks(state.fabric.device))
         self._logged_times = copy(state.times)
-        state.report(values)
-        if state.fabric.is_global_zero:
-            state.report_histograms(state.contract.histograms())
+        with heartbeat.phase(CALLBACKS, "logging"):
+            state.report(values)
+            if state.fabric.is_global_zero:
+                state.report_histograms(state.contract.histograms())
 
     def _compare_workers(self) -> dict[str, float]:
         """The slowest of workers in lockstep; those of asynchronous ones do not wait for each other."""
@@ -205,9 +207,10 @@ class Epoch(ABC):
         if complete:
             state.epoch += 1
             state.step_in_epoch = 0
-        if state.validated_at == state.step and not seen_by_callbacks:
-            state.call("on_validation_end")
-        state.call("on_epoch_end")
+        with heartbeat.phase(CALLBACKS, "an epoch's end"):
+            if state.validated_at == state.step and not seen_by_callbacks:
+                state.call("on_validation_end")
+            state.call("on_epoch_end")
         if state.save_wanted:
             self.save()
         if state.copies_wanted:
@@ -219,8 +222,9 @@ class Epoch(ABC):
         with heartbeat.phase(SYNCHRONIZATION):
             state.data.share_bad_samples(state.fabric)
         state.log.in_step, state.log.ended = False, True
-        state.hooks("on_train_epoch_end")
-        with heartbeat.phase(SYNCHRONIZATION):
+        with heartbeat.phase(CALLBACKS, "an epoch's means"):
+            state.hooks("on_train_epoch_end")
+        with heartbeat.phase(SYNCHRONIZATION, "an epoch's means"):
             values = {**state.log.epoch_values(state.fabric.strategy), "epoch": float(state.epoch)}
             good = goodput([*state.earlier_sessions, state.session_record()]) if state.fabric.is_global_zero else None
             state.report(values if good is None else {**values, "time/goodput": good.share})

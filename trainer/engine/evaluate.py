@@ -8,7 +8,7 @@ import torch
 from lightning.fabric.plugins import MixedPrecision
 from torchmetrics import Metric
 
-from ..base.heartbeat import EVALUATION, SYNCHRONIZATION, heartbeat
+from ..base.heartbeat import CALLBACKS, EVALUATION, SYNCHRONIZATION, heartbeat
 from ..config.lightning.base_classes import overrides
 from ..core.eval_weights import EvalWeights
 from ..core.hooks import positional
@@ -42,16 +42,18 @@ def evaluate(
         state.contract.flush_pending_updates(state.task)
     state.sample_keys.set(None)
     state.padding.now = False
+    occasion = "sanity check" if view_of(state).sanity_checking else split
     with _evaluating(state, split, weights):
-        with heartbeat.phase(EVALUATION):
+        with heartbeat.phase(EVALUATION, occasion):
             _evaluate_batches(
                 state, split, stage, limit, state.callback_hooks("on_evaluation_batch") if weights is None else []
             )
-        with heartbeat.phase(SYNCHRONIZATION):
+        with heartbeat.phase(SYNCHRONIZATION, occasion):
             values = state.log.epoch_values(state.fabric.strategy)
         if weights is None:
             state.metrics.update(values)
-        state.hooks(f"on_{stage}_end")
+        with heartbeat.phase(CALLBACKS, occasion):
+            state.hooks(f"on_{stage}_end")
     with heartbeat.phase(SYNCHRONIZATION):
         state.data.share_bad_samples(state.fabric)
     return values

@@ -33,8 +33,9 @@ def fit(state: RunState) -> None:
     with heartbeat.phase(SYNCHRONIZATION):
         state.contract.begin_fit()
     view_of(state).training = True
-    state.hooks("on_fit_start")
-    state.call("on_fit_start")
+    with heartbeat.phase(CALLBACKS, "the training's start"):
+        state.hooks("on_fit_start")
+        state.call("on_fit_start")
     sanity_check(state)
     state.hooks("on_train_start")
     _begin_time(state)
@@ -49,8 +50,9 @@ def fit(state: RunState) -> None:
     checkpoint.finish(state)
     with heartbeat.phase(SYNCHRONIZATION):
         state.contract.flush_pending_updates(state.task)
-    state.hooks("on_train_end")
-    state.hooks("on_fit_end")
+    with heartbeat.phase(CALLBACKS, "the training's end"):
+        state.hooks("on_train_end")
+        state.hooks("on_fit_end")
     view_of(state).training = False
 
 

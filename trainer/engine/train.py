@@ -156,7 +156,7 @@ def test(state: RunState) -> str:
 
 def end(state: RunState, status: str) -> None:
     """End a session: the last hooks, and the run's summary."""
-    heartbeat.at(CALLBACKS, state.step)
+    heartbeat.at(CALLBACKS, state.step, "the training's end")
     state.call("on_fit_end")
     state.hooks("teardown", "fit")
     with heartbeat.phase(SYNCHRONIZATION):

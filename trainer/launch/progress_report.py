@@ -20,6 +20,8 @@ class ProgressReport:
     """psutil's name of the kernel's process state, such as psutil.STATUS_STOPPED; "" where it is unknown."""
     busy: bool = False
     """Whether it uses the CPU meanwhile, so that it may be slow, no more."""
+    first_time: bool = False
+    """Whether it is in this phase, of this occasion, for the first time."""
 
     @property
     def where(self) -> str:

@@ -68,7 +68,7 @@ class Inspection:
         if state.step_in_epoch or not (last or state.epoch % self.every_n_epochs == 0):
             return
         state.contract.flush_pending_updates(state.task)
-        with EvalWeights(state), heartbeat.phase(CALLBACKS):
+        with EvalWeights(state), heartbeat.phase(CALLBACKS, "inspection"):
             if state.fabric.is_global_zero:
                 self._inspect(state)
 

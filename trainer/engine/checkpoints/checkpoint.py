@@ -97,7 +97,7 @@ def save(state: RunState) -> Path | None:
     if path in (state.last_checkpoint, state.unfinished_checkpoint):
         return path
     complete(state)
-    with heartbeat.phase(SYNCHRONIZATION):
+    with heartbeat.phase(SYNCHRONIZATION, "a checkpoint"):
         state.contract.flush_pending_updates(state.task)
         content = collect(state)
     in_background = state.config.trainer.async_checkpoint

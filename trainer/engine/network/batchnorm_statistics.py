@@ -73,7 +73,7 @@ def _collecting(state: RunState, norms: Sequence[nn.Module]) -> Generator[None, 
         norm.momentum = None
         norm.train()
     try:
-        with torch.no_grad(), untouched_metrics(state), heartbeat.phase(EVALUATION):
+        with torch.no_grad(), untouched_metrics(state), heartbeat.phase(EVALUATION, "statistics"):
             yield
     finally:
         for norm, kind, momentum in kept:

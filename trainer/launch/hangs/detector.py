@@ -23,6 +23,7 @@ from .diagnosis import (
     diagnose,
     goes_on,
     is_stalled,
+    is_stopped,
     poll_interval,
     save_stacks,
     stacks_folder,
@@ -30,7 +31,7 @@ from .diagnosis import (
 )
 from .flight_recorder import request_dump
 from .storage_watch import StorageWatch
-from .suspicion import Suspicion, cpu_seconds_of
+from .suspicion import MIN_S, Suspicion, cpu_seconds_of
 
 _STACK_TIMEOUT_S = 2.0
 """Time for processes to write their stacks; then the stragglers are ended."""
@@ -81,7 +82,7 @@ class HangDetector:
         waiting = self._storage.update(reports)
         if self._storage.said and self._warned_at is None:
             self._warned_at = now - max(report.stalled_s for report in reports)
-        suspicious = all(report.role in self._suspected or is_stalled(report, timeout) for report in local)
+        suspicious = self._is_suspicious(reports, timeout)
         run_stall = self.peers.report_stall(reports if suspicious else None)
         workers = [report for report in run_stall or () if report.role.kind == "worker"]
         if not suspicious and not waiting:
@@ -98,6 +99,15 @@ class HangDetector:
         elif any(report.role.number == 0 for report in local):
             self._warn(run_stall)
 
+    def _is_suspicious(self, reports: Sequence[ProgressReport], timeout: float) -> bool:
+        """Whether no worker of this node makes progress: for longer than usual, or because one process is stopped."""
+        stopped = any(is_stopped(report) and report.stalled_s >= MIN_S for report in reports)
+        return all(
+            report.role in self._suspected or is_stalled(report, timeout) or (stopped and report.stalled_s >= MIN_S)
+            for report in reports
+            if report.role.kind == "worker"
+        )
+
     def _report(self, process: Process, elapsed: float) -> ProgressReport:
         role, reading = process.role, process.heartbeat()
         stalled_s = self._timers.setdefault(role, StallTimer(self._interval)).update(reading, elapsed)
@@ -105,7 +115,8 @@ class HangDetector:
         suspected = suspicion.update(reading, stalled_s)
         (self._suspected.add if suspected else self._suspected.discard)(role)
         host, status = socket.gethostname(), _status_of(process.pid)
-        return ProgressReport(role, host, reading.step, reading.phase, stalled_s, status, suspicion.busy)
+        busy, first_time = suspicion.busy, reading.first_time
+        return ProgressReport(role, host, reading.step, reading.phase, stalled_s, status, busy, first_time)
 
     def _warn(self, reports: Sequence[ProgressReport]) -> None:
         """Say once, on the node of worker 0, that the run probably hangs."""

@@ -16,6 +16,9 @@ from .suspicion import BUSY_LIMIT_S
 
 _MIN_START_S = 300.0
 """Least time for a process's start, however short trainer.hang_timeout is: torch may be imported over a network."""
+_FIRST_TIME_S = 120.0
+"""Seconds after which a phase is suspicious that all workers are in for the first time: a first batch is decoded, a
+kernel compiled, a connection made; a process that waits for such things uses no CPU."""
 STACKS = "hang"
 """Folder in the run's folder."""
 _STATUS = {
@@ -85,9 +88,11 @@ def diagnose(reports: Sequence[ProgressReport], config: Config, folder: Path) ->
 
 
 def warning(reports: Sequence[ProgressReport], config: Config) -> str | None:
-    """What to say of a run that probably hangs; None while the stragglers compute."""
+    """What to say of a run that probably hangs; None while the stragglers compute, or may only be slow."""
     stragglers = _stragglers(reports, config)
     if any(report.busy and report.stalled_s < BUSY_LIMIT_S for report in stragglers):
+        return None
+    if not any(map(is_stopped, stragglers)) and _may_be_slow(reports, asynchronous=config.servers > 0):
         return None
     seconds = max(report.stalled_s for report in stragglers)
     ends = f"the run ends after {config.trainer.hang_timeout:g} s (trainer.hang_timeout)"
@@ -99,8 +104,22 @@ def goes_on(seconds: float) -> str:
     return f"leyden: the run goes on, after {seconds:.0f} s without progress"
 
 
+def is_stopped(report: ProgressReport) -> bool:
+    """Whether a signal or a debugger has stopped the process."""
+    return report.status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+
+
+def _may_be_slow(reports: Sequence[ProgressReport], asynchronous: bool) -> bool:
+    """Whether all workers are where none has been before and none waits for another: nobody knows how long it takes."""
+    workers = [report for report in reports if report.role.kind == "worker"]
+    phases = {worker.phase for worker in workers}
+    together = len(phases) == 1 or (asynchronous and SYNCHRONIZATION not in phases)
+    first_time = all(worker.first_time and worker.stalled_s < _FIRST_TIME_S for worker in workers)
+    return together and first_time
+
+
 def _stragglers(reports: Sequence[ProgressReport], config: Config) -> list[ProgressReport]:
-    stopped = [report for report in reports if report.status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)]
+    stopped = [report for report in reports if is_stopped(report)]
     workers = [report for report in reports if report.role.kind == "worker"]
     return stopped or _least_progress(workers, asynchronous=config.servers > 0)
 

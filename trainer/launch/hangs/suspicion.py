@@ -8,7 +8,8 @@ import psutil
 
 from ...base.heartbeat import CHECKPOINT, PREPARATION, START, HeartbeatReading
 
-_MIN_S = 10.0
+MIN_S = 10.0
+"""Least time without a heartbeat that is suspicious."""
 _MIN_CHECKPOINT_S = 60.0
 """A file server may take that long for a flush."""
 _MULTIPLE = 4.0
@@ -47,7 +48,7 @@ class Suspicion:
         self._phase, self._stalled_s = reading.phase, stalled_s
         if reading.phase in (START, PREPARATION):
             return False
-        least = _MIN_CHECKPOINT_S if reading.phase == CHECKPOINT else _MIN_S
+        least = _MIN_CHECKPOINT_S if reading.phase == CHECKPOINT else MIN_S
         limit = max(least, _MULTIPLE * self._longest.get(reading.phase, 0.0))
         if stalled_s < limit / 2:
             return False

@@ -56,8 +56,9 @@ class Watchdog(threading.Thread):
             suspicious = suspicion.update(reading, stalled_s)
             host = socket.gethostname()
             report = ProgressReport(
-                Role("worker", self._rank), host, reading.step, reading.phase, stalled_s, "", suspicion.busy
-            )
+                Role("worker", self._rank), host, reading.step, reading.phase, stalled_s, "", suspicion.busy,
+                reading.first_time,
+            )  # fmt: skip
             if is_stalled(report, self._timeout):
                 self._end_process(report, storage)
             waiting = storage.update([report])
