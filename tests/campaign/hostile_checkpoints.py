@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from hostile_entries import CANARY, TRAIN, Entry, Make
+from test_damaged_checkpoints import OPCODES as BOMBS
 from test_damaged_checkpoints import WRONG, Evil, at
 from test_limits import edited, reshaped
 
@@ -38,7 +39,10 @@ _OPCODES: Mapping[str, tuple[bytes, str]] = {
         "",
     ),
     "NEWOBJ": (b"\x80\x02csubprocess\nPopen\n(" + _LONG + b"t\x81.", "subprocess.Popen"),
-    "BUILD": (b"ctorch.nn.modules.linear\nLinear\n)\x81}S'forward'\ncos\nsystem\nsb.", "os.system"),
+    "BUILD": (
+        b"ctorch.nn.modules.linear\nLinear\n)\x81}S'forward'\ncos\nsystem\nsb.",
+        "torch.nn.modules.linear.Linear",
+    ),
     "REDUCE of eval": (b'c__builtin__\neval\n(S\'__import__("os").system("touch canary")\'\ntR.', "eval"),
     "builtins.exec": (b'cbuiltins\nexec\n(S\'open("canary", "w")\'\ntR.', "exec"),
     "an attribute of an allowed module": (
@@ -166,13 +170,31 @@ def _bomb(path: Path) -> None:
     edited(path, lambda name, data: bytes(1 << 28), zipfile.ZIP_DEFLATED)
 
 
+_OPCODES = {**_OPCODES, **BOMBS}
+
+
+def _second_end(path: Path) -> None:
+    """700,000 entries, and an end record inside of the end record."""
+    container(pickle.dumps({"format": 1}), path)
+    data = path.read_bytes()
+    first = data.find(b"PK\x01\x02")
+    entry = data[first : data.find(b"PK\x01\x02", first + 4)]
+    tail = struct.pack("<4s4HL4sH", b"PK\x05\x06", 0, 0, 0xFFFF, 0xFFFF, len(entry) * 700_000, b"PK\x05\x06", 0)
+    path.write_bytes(data[:first] + entry * 700_000 + tail)
+
+
 _CONTAINERS: Mapping[str, tuple[Callable[[Path], None], str]] = {
-    "legacy pickle": (_legacy, "posix.system"),
+    "legacy pickle": (_legacy, "not a zip file"),
     "legacy tar": (_tar, "step="),
     "a checkpoint in a checkpoint": (_nested, "step="),
     "TorchScript": (_script, "os.system"),
-    "an entry twice": (_twice, "os.system"),
+    "an entry twice": (_twice, "a name twice"),
     "names outside": (_outside, "step="),
+    "a second end record": (_second_end, "list of entries"),
+    "60 MB of nothing, no zip": (
+        lambda path: _void(path.write_bytes(b"\x80\x02" + b"N" * 60_000_000)),
+        "not a zip file",
+    ),
     "a million entries": (_many_entries, "list of entries"),
     "3 GB in 500 bytes": (_huge_entry, "declare"),
     "256 MB of zeros, compressed": (_bomb, "compressed"),

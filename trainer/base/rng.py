@@ -63,7 +63,7 @@ def capture(device: torch.device) -> dict[str, Any]:
     words = torch.from_numpy(np.asarray(keys).astype(np.int64))
     state: dict[str, Any] = {
         "torch": torch.get_rng_state(),
-        "python": [*random.getstate()[1], random.getstate()[2]],
+        "python": [torch.tensor(random.getstate()[1]), random.getstate()[2]],
         "numpy": [str(kind), words, int(position), int(has_gauss), float(gauss)],
     }
     if device.type == "cuda":
@@ -75,6 +75,8 @@ def restore(state: dict[str, Any], device: torch.device) -> None:
     """Restore the states of `capture`."""
     torch.set_rng_state(state["torch"])
     *words, gauss_next = state["python"]
+    if isinstance(words[0], torch.Tensor):  # in older checkpoints they are numbers
+        words = words[0].tolist()
     random.setstate((3, tuple(words), gauss_next))
     kind, keys, position, has_gauss, gauss = state["numpy"]
     np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))

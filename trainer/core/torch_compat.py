@@ -20,7 +20,6 @@ __all__ = [
     "BatchNormBase",
     "DropoutBase",
     "NormBase",
-    "allowed_globals",
     "draw_order",
     "in_backward",
     "is_traceable_wrapper_subclass",
@@ -51,11 +50,3 @@ def draw_order(batches: Iterator[Any]) -> bool:
     indices = batches._sampler_iter
     batches._sampler_iter = chain(list(islice(indices, 1)), indices)  # pyright: ignore[reportAttributeAccessIssue]
     return True
-
-
-def allowed_globals() -> set[str]:
-    """Names that torch.load(weights_only=True) allows in a pickle; empty where torch keeps them elsewhere."""
-    from torch import _weights_only_unpickler
-
-    names = getattr(_weights_only_unpickler, "_get_allowed_globals", dict)
-    return set(names())

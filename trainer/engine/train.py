@@ -17,8 +17,9 @@ from ..config.schema import Config
 from ..core.checkpoints import checkpoint_io
 from ..core.checkpoints.checkpoint_content import misfit
 from ..core.checkpoints.checkpoint_io import NotFiniteCheckpoint
+from ..core.checkpoints.container import DamagedCheckpoint
 from ..core.checkpoints.sharded_checkpoint import CheckpointShards
-from ..core.communication.plain_values import broadcast_value
+from ..core.communication.plain_values import all_gather_values, broadcast_value
 from ..core.logger_files import cut_logger
 from ..core.state import RunState
 from ..data.evaluation_views import averaged_over_views
@@ -73,17 +74,38 @@ def continue_from(state: RunState, path: Path | None, to_evaluate: bool = False)
 
     Returns:
         Whether there was one.
+
+    Raises:
+        DamagedCheckpoint: the given one, or every one.
     """
-    content, fits = None, _fits(state)
-    if path is None and state.fabric.is_global_zero:
-        path, content = checkpoint_io.newest(state.run_dir, fits, to_evaluate) or (None, None)
-    found = broadcast_value(None if path is None else str(path), state.fabric.strategy)
-    if found is None:
-        log.info("no checkpoint yet: starts from the beginning")
-        return False
-    path = Path(found)
-    checkpoint.restore(state, path, content or checkpoint_io.read_to_resume(path, fits))
-    return True
+    fits, passed, content = _fits(state), dict[Path, str](), None
+    while True:
+        found = path
+        if path is None and state.fabric.is_global_zero:
+            found, content = checkpoint_io.newest(state.run_dir, fits, to_evaluate, passed=passed) or (None, None)
+        named = broadcast_value(None if found is None else str(found), state.fabric.strategy)
+        if named is None:
+            log.info("no checkpoint yet: starts from the beginning")
+            return False
+        fault = _fault_of_restoring(state, Path(named), content or checkpoint_io.read_to_resume(Path(named), fits))
+        if fault is None:
+            return True
+        if path is not None:
+            raise DamagedCheckpoint(fault)
+        passed[Path(named)] = fault
+        if state.fabric.is_global_zero:
+            checkpoint_io.pass_over(Path(named), DamagedCheckpoint(fault), notes=not to_evaluate)
+
+
+def _fault_of_restoring(state: RunState, path: Path, content: dict[str, Any]) -> str | None:
+    """Restore a checkpoint. Returns why a worker could not; None: all could. Every worker must call it."""
+    fault = None
+    try:
+        checkpoint.restore(state, path, content)
+    except DamagedCheckpoint as error:
+        fault = str(error)
+    faults = all_gather_values(fault) if state.fabric.world_size > 1 else [fault]
+    return next((each for each in faults if each is not None), None)
 
 
 def _fits(state: RunState) -> checkpoint_io.Fits | None:
@@ -97,7 +119,7 @@ def _fits(state: RunState) -> checkpoint_io.Fits | None:
         divided = {name.removeprefix("model/"): t["shape"] for name, t in tensors.items() if name.startswith("model/")}
         reason = misfit(content, divided, own)
         if reason:
-            raise checkpoint_io.DamagedCheckpoint(f"{path} does not fit this run: {reason}")
+            raise DamagedCheckpoint(f"{path} does not fit this run: {reason}")
 
     return fits
 

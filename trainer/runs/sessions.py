@@ -13,7 +13,7 @@ from typing import Any
 
 from ..base.untrusted_file import DamagedFile, check_types, read_mapping
 
-_TYPES = {"started_at": str, "steps": int, "samples": int, "train_seconds": float}
+_TYPES = {"started_at": str, "from_step": int, "steps": int, "samples": int, "train_seconds": float}
 Record = dict[str, Any]
 """A session in plain values, see `Session.record`."""
 

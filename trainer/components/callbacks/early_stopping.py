@@ -54,5 +54,5 @@ class EarlyStopping:
         return {"best": self.best, "without_improvement": self.without_improvement}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best = state["best"]
-        self.without_improvement = state["without_improvement"]
+        self.best = None if state["best"] is None else float(state["best"])
+        self.without_improvement = int(state["without_improvement"])

@@ -27,13 +27,16 @@ def fault_of_types(content: Mapping[Any, Any]) -> str:
         value = content.get(key)
         if key in content and (not isinstance(value, kind) or isinstance(value, bool)):
             return f"its `{key}` is of type {type(value).__name__}"
+    if not 0 <= content.get("seconds", 0) < _LARGEST:
+        return f"its `seconds` are {_said(content['seconds'])}"
+    if not all(
+        isinstance(name, str) and type(value) in (int, float) for name, value in content.get("metrics", {}).items()
+    ):
+        return "its `metrics` are no names with numbers"
     if "model" not in content:
         return "it holds no model"
     if not all(isinstance(name, str) for name in content["model"]):
         return "names of its model's tensors are no texts"
-    odd = [name for name, value in content["model"].items() if isinstance(value, torch.Tensor) and not is_dense(value)]
-    if odd:
-        return f"{odd[0][:80]} of its model is sparse, quantized or without values"
     fault = _fault_of_optimizer(content.get("optimizer", {})) or _fault_of_files(content)
     if fault:
         return fault
@@ -52,7 +55,7 @@ def _fault_of_optimizer(optimizer: Mapping[Any, Any]) -> str:
 def _fault_of_files(content: Mapping[Any, Any]) -> str:
     for kind in ("shards", "servers"):
         if not 0 <= content.get(kind, 0) < _MAX_FILES:
-            return f"it declares {str(content[kind])[:40]} {kind}"
+            return f"it declares {_said(content[kind])} {kind}"
     if content.get("shards") and "step" not in content.get("position", {}):
         return "its position lacks step, which names its workers' files"
     return ""
@@ -68,7 +71,7 @@ def fault_of_server(content: Any) -> str:
     if not _finite(values):
         return "its `values` are NaN or infinite"
     if type(version) is not int or not 0 <= version < _LARGEST:
-        return f"its `version` is {str(version)[:40]}"
+        return f"its `version` is {_said(version)}"
     if not isinstance(columns, list) or not all(_is_column(column) for column in columns):
         return "its `optimizer` is none of a server"
     return ""
@@ -106,14 +109,19 @@ def fault_of_training(path: Path, content: Mapping[str, Any]) -> str:
 
 
 def _fault_of_position(position: Mapping[Any, Any]) -> str:
-    unknown = [str(key) for key in position if key not in (*_POSITION, *_OPTIONAL_POSITION)]
+    unknown = [_said(key) for key in position if key not in (*_POSITION, *_OPTIONAL_POSITION)]
     if unknown:
         return f"its position has unknown keys: {', '.join(unknown)[:60]}"
     for key, value in position.items():
         least = -1 if key == "validated_at" else 0
         if type(value) is not int or not least <= value < _LARGEST:
-            return f"its position has {key}={str(value)[:40]}"
+            return f"its position has {key}={_said(value)}"
     return ""
+
+
+def _said(value: Any) -> str:
+    """A value for a message; of one that is neither text nor number its type, since its text may be endless."""
+    return str(value)[:40] if type(value) in (int, float, str) else type(value).__name__
 
 
 def misfit(content: Mapping[str, Any], divided: Mapping[str, Any], own: Mapping[str, torch.Size]) -> str:

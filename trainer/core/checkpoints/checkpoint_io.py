@@ -2,8 +2,9 @@
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import torch
@@ -92,13 +93,14 @@ def size_of(content: Any) -> int:
 
 
 def _refuse_foreign(path: Path) -> None:
-    """Refuse objects that `read` would refuse as unsafe."""
-    foreign = torch.serialization.get_unsafe_globals_in_checkpoint(path)
-    if foreign:
+    """Refuse objects that `read` would refuse."""
+    try:
+        container.check_plain(path)
+    except (ValueError, LookupError) as error:
         raise TypeError(
-            f"a checkpoint holds plain Python values and tensors only, not {', '.join(sorted(foreign))}: check what "
-            "on_save_checkpoint adds, and the state_dict of callbacks and of the data module"
-        )
+            f"a checkpoint holds plain Python values and tensors only ({error}): check what on_save_checkpoint adds, "
+            "and the state_dict of callbacks and of the data module"
+        ) from None
 
 
 def point_last_at(path: Path) -> None:
@@ -181,7 +183,11 @@ def _verify_server(path: Path) -> None:
 
 
 def newest(
-    run_dir: Path, fits: Fits | None = None, to_evaluate: bool = False, leads: bool = True
+    run_dir: Path,
+    fits: Fits | None = None,
+    to_evaluate: bool = False,
+    leads: bool = True,
+    passed: Mapping[Path, str] = MappingProxyType({}),
 ) -> tuple[Path, dict[str, Any]] | None:
     """The newest intact checkpoint; damaged ones are logged, noted in the run folder, and skipped.
 
@@ -189,6 +195,7 @@ def newest(
         fits: raises DamagedCheckpoint for one of another network.
         to_evaluate: weights that are not finite are an error: others are not what is asked for. Nothing is noted.
         leads: whether this process leads the run; into the folder of another one nothing is noted.
+        passed: checkpoints that could not be restored, with the reasons.
 
     Raises:
         DamagedCheckpoint: there are checkpoints, but none is intact.
@@ -197,8 +204,9 @@ def newest(
     candidates = saved(run_dir)
     if last.exists() and not any(os.path.samefile(last, path) for path in candidates):
         candidates.insert(0, last)
-    reasons: list[str] = []
-    found = first_readable(candidates, fits, to_evaluate, reasons, leads)
+    reasons = list(passed.values())
+    left = [path for path in candidates if path not in passed]
+    found = first_readable(left, fits, to_evaluate, reasons, leads)
     if candidates and found is None:
         none = f"none of the {len(candidates)} checkpoints in {folder(run_dir)} can be used"
         raise DamagedCheckpoint(f"{none}; the newest: {reasons[0]}")
@@ -225,7 +233,12 @@ def first_readable(
                 raise
             if reasons is not None:
                 reasons.append(str(error))
-            log.warning("%s; trying the one before", error)
-            if leads and not to_evaluate and not isinstance(error, UnreadableCheckpoint):
-                note_damaged(path, str(error))
+            pass_over(path, error, leads and not to_evaluate)
     return None
+
+
+def pass_over(path: Path, error: Exception, notes: bool) -> None:
+    """Log that a checkpoint is not used, and note it in its folder."""
+    log.warning("%s; trying the one before", error)
+    if notes and not isinstance(error, UnreadableCheckpoint):
+        note_damaged(path, str(error))

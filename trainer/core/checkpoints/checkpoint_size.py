@@ -14,30 +14,35 @@ _REPEATED = 4
 _SLACK = 64 << 20
 _MAX_DIRECTORY_BYTES = 16 << 20
 """Bytes of a container's list of entries, about 100 for each tensor; zipfile takes 600 bytes of memory for each."""
-_END = struct.Struct("<4s8xI6x")  # signature, disks and numbers of entries, bytes of the list, its offset, comment
-_END_64 = struct.Struct("<4s36xQ8x")
-_LOCATOR_64 = struct.Struct("<4s16x")
+_END = struct.Struct("<4s8xII2x")  # signature, disks and numbers of entries, bytes of the list, its offset, comment
+_END_64 = struct.Struct("<4s36xQQ")
+_LOCATOR_64 = struct.Struct("<4s4xQ4x")
 
 
-def refuse_many_entries(path: Path) -> None:
-    """Refuse a container whose list of entries takes more memory than any checkpoint's.
+def refuse_odd_directory(path: Path) -> None:
+    """Refuse a container whose list of entries is not where torch.save puts it, or takes more memory than any
+    checkpoint's. Of another one zipfile, which verifies it, and torch, which loads it, may find different lists.
 
     Raises:
-        ValueError: names its bytes.
+        ValueError: says what is odd.
     """
     with open(path, "rb") as file:
         size = file.seek(0, os.SEEK_END)
-        file.seek(max(0, size - (1 << 16) - _END.size - _LOCATOR_64.size - _END_64.size))
-        tail = file.read()
-    end = tail.rfind(b"PK\x05\x06", max(0, len(tail) - (1 << 16) - _END.size))
-    if not 0 <= end <= len(tail) - _END.size:
-        return  # zipfile says what is wrong with it
-    declared = _END.unpack_from(tail, end)[1]
-    at_64 = end - _LOCATOR_64.size - _END_64.size
-    if at_64 >= 0 and tail.startswith(b"PK\x06\x07", end - _LOCATOR_64.size):
-        declared = _END_64.unpack_from(tail, at_64)[1]
+        file.seek(max(0, size - _END.size - _LOCATOR_64.size - _END_64.size))
+        tail = file.read().rjust(_END.size + _LOCATOR_64.size + _END_64.size, b"\0")
+    signature, declared, offset = _END.unpack(tail[-_END.size :])
+    if signature != b"PK\x05\x06" or tail[-2:] != b"\0\0":
+        raise ValueError("its end is not a checkpoint's: it may be cut off")
+    end, (locator, at_64) = size - _END.size, _LOCATOR_64.unpack(tail[_END_64.size : -_END.size])
+    if locator == b"PK\x06\x07":
+        end -= _LOCATOR_64.size + _END_64.size
+        signature, declared, offset = _END_64.unpack(tail[: _END_64.size])
+        if signature != b"PK\x06\x06" or at_64 != end:
+            raise ValueError("its end is not a checkpoint's")
     if declared > _MAX_DIRECTORY_BYTES:
         raise ValueError(f"its list of entries has {declared:,} bytes, at most {_MAX_DIRECTORY_BYTES:,} are read")
+    if offset + declared != end:
+        raise ValueError("its list of entries is not at its end")
 
 
 def refuse_larger_than_file(container: zipfile.ZipFile) -> None:

@@ -9,12 +9,11 @@ from typing import Any
 
 import torch
 
-from ...base.errors import listed
 from ...base.open_files import is_lack
-from .checkpoint_size import refuse_larger_than_file, refuse_many_entries, refuse_oversized_tensors
-from .pickle_code import code_in
+from .checkpoint_size import refuse_larger_than_file, refuse_odd_directory, refuse_oversized_tensors
+from .pickle_code import MAX_BYTES, ContainsCode, refuse_code
 
-_DAMAGE = (zipfile.BadZipFile, RuntimeError, EOFError, OSError, ValueError, KeyError)
+_DAMAGE = (zipfile.BadZipFile, RuntimeError, EOFError, OSError, ValueError, LookupError)
 
 
 class DamagedCheckpoint(ValueError):
@@ -61,18 +60,51 @@ def map_tensors(path: Path) -> Any:
 
 
 def _verify(path: Path) -> None:
-    refuse_many_entries(path)
-    with zipfile.ZipFile(path) as container:
-        refuse_larger_than_file(container)
+    with _opened(path) as container:
+        _refuse_code(container, path.stat().st_size)
         broken = container.testzip()
     if broken is not None:
         raise ValueError(f"checksum of {broken} does not match")
+
+
+def check_plain(path: Path) -> None:
+    """
+    Raises:
+        ValueError, LookupError: the file holds what `load` would refuse, besides damage.
+    """
+    with _opened(path) as container:
+        _refuse_code(container, path.stat().st_size)
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[zipfile.ZipFile, None, None]:
+    with open(path, "rb") as file:
+        if file.read(4) != b"PK\x03\x04":
+            raise DamagedCheckpoint(f"{path} is no checkpoint: not a zip file")
+    refuse_odd_directory(path)
+    with zipfile.ZipFile(path) as container:
+        refuse_larger_than_file(container)
+        yield container
+
+
+def _refuse_code(container: zipfile.ZipFile, on_disk: int) -> None:
+    names = [entry.filename.lower() for entry in container.infolist()]
+    pickles = [entry for entry in container.infolist() if entry.filename.lower().endswith("data.pkl")]
+    if len(pickles) != 1 or len({*names}) != len(names):  # torch looks entries up by name, in any case
+        raise ValueError("it holds no data.pkl, or a name twice")
+    if pickles[0].file_size > MAX_BYTES:
+        raise ValueError(f"its data.pkl has {pickles[0].file_size:,} bytes, at most {MAX_BYTES:,} are read")
+    refuse_code(container.read(pickles[0]), on_disk)
 
 
 @contextmanager
 def _damage_named(path: Path) -> Generator[None, None, None]:
     try:
         yield
+    except DamagedCheckpoint:
+        raise
+    except ContainsCode as error:
+        raise DamagedCheckpoint(f"{path} contains code (`{error}`): refused") from None
     except Exception as error:
         if _is_lack(error):
             raise
@@ -81,22 +113,13 @@ def _damage_named(path: Path) -> Generator[None, None, None]:
         is_damage = isinstance(error, _DAMAGE)
         found = f"{path} is {'damaged' if is_damage else 'not a Leyden checkpoint'}: {_first_line(error)}"
         # of a foreign file's error (pickle.UnpicklingError) torch's text advises to load it unsafely
-        raise DamagedCheckpoint(_with_code(path) or found) from (error if is_damage else None)
+        raise DamagedCheckpoint(found) from (error if is_damage else None)
 
 
 def _is_lack(error: Exception) -> bool:
     """Whether the host lacks memory or descriptors: the file may be whole, and must not be noted as damaged."""
     lack = isinstance(error, MemoryError) or getattr(error, "errno", None) == errno.ENOMEM or is_lack(error)
     return lack or "DefaultCPUAllocator" in str(error)
-
-
-def _with_code(path: Path) -> str:
-    """What to say of a file that contains code; "" of one that contains none."""
-    try:
-        names = code_in(path)
-    except Exception:  # damaged in yet another way
-        return ""
-    return f"{path} contains code ({listed([f'`{name}`' for name in names], 4)}): refused" if names else ""
 
 
 def _first_line(error: Exception) -> str:

@@ -1,106 +1,71 @@
-"""Names of classes and functions in a pickle, found from its opcodes: nothing is executed or imported."""
+"""The pickle of a checkpoint, compared in one pass with what torch.save writes of plain values and tensors."""
 
-import io
 import pickletools
-import zipfile
-from collections.abc import Generator, Iterator
-from pathlib import Path
+import re
 from typing import Any
 
-from ..torch_compat import allowed_globals
-from .checkpoint_size import refuse_many_entries
+MAX_BYTES, _MAX_OPCODES = 16 << 20, 1_000_000
+_CALLED = re.compile(r"collections\.(OrderedDict|Counter)|torch\.Size|torch\._utils\._rebuild_(tensor_v[23]|parameter)")
+_NAMED = re.compile(
+    rf"{_CALLED.pattern}|torch\.(storage\.)?[A-Z]\w*Storage|torch\.(bool|(b?float|u?int|complex)\d+\w*)"
+)
+_FILLING = ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "BUILD")
+_NUMBERS = {kind: [1, 0, True] for kind in ("BININT", "BININT1", "BININT2", "LONG1")}
+_ATOMS = {**_NUMBERS, **{kind: [1, None, True] for kind in ("NONE", "NEWTRUE", "NEWFALSE", "BINFLOAT")}}
+_OTHERS = {
+    *_FILLING, "PROTO", "STOP", "MARK", "GLOBAL", "REDUCE", "BINPERSID", "BINPUT", "LONG_BINPUT", "BINGET",
+    "LONG_BINGET", "BINUNICODE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
+}  # fmt: skip
 
-_MAX_BYTES = 64 << 20
-_MARK = object()
-_OTHER = object()
-"""A value on the stack that is no text."""
+
+class ContainsCode(ValueError):
+    """A pickle asks for a class or function that no checkpoint needs."""
 
 
-def code_in(path: Path) -> list[str]:
-    """Names such as `posix.system` that a checkpoint wants to call, beyond those that tensors need.
-
-    Args:
-        path: a zip file as torch.save writes it, or a plain pickle.
-
+def refuse_code(pickle: bytes, most: int) -> None:
+    """
     Raises:
-        ValueError: a zip file with too many entries.
+        ContainsCode: it asks for names that torch.save writes of no plain value.
+        ValueError, LookupError: other opcodes or keys, or more than `most` values, repeated ones counted each time.
     """
-    allowed = allowed_globals()
-    found = [name for pickle in _pickles(path) for name in globals_in(pickle) if name not in allowed]
-    return list(dict.fromkeys(found))
-
-
-def _pickles(path: Path) -> Iterator[bytes]:
-    if not zipfile.is_zipfile(path):
-        with open(path, "rb") as file:
-            yield file.read(_MAX_BYTES)
-        return
-    refuse_many_entries(path)
-    with zipfile.ZipFile(path) as container:
-        for entry in container.infolist():
-            if entry.filename.endswith(".pkl") and entry.file_size <= _MAX_BYTES:
-                yield container.read(entry)
-
-
-def globals_in(pickle: bytes) -> Iterator[str]:
-    """Names that a pickle asks for, and those behind it, as torch.save wrote them before it wrote zip files.
-
-    They are in the order of their opcodes, up to the first byte that is none.
-    """
-    stream = io.BytesIO(pickle)
-    while stream.tell() < len(pickle):
-        whole = yield from _globals_of_one(stream)
-        if not whole:
-            return
-
-
-def _globals_of_one(stream: io.BytesIO) -> Generator[str, None, bool]:
-    """Names that the next pickle asks for. Returns whether it is whole."""
-    stack: list[Any] = []
-    memo: dict[int, Any] = {}
-    try:
-        for opcode, argument, _ in pickletools.genops(stream):
-            if opcode.name in ("GLOBAL", "INST"):
-                yield str(argument).replace(" ", ".", 1)
-            elif opcode.name == "STACK_GLOBAL":
-                module, name = ([_OTHER, _OTHER, *stack])[-2:]
-                if isinstance(module, str) and isinstance(name, str):
-                    yield f"{module}.{name}"
-            _apply(opcode, argument, stack, memo)
-    except (ValueError, IndexError):  # no opcode, or none that has what it needs on the stack
-        return False
-    return True
-
-
-def _apply(opcode: pickletools.OpcodeInfo, argument: Any, stack: list[Any], memo: dict[int, Any]) -> None:
-    """What an opcode does to the stack and to the memo, as far as texts are concerned."""
-    name = opcode.name
-    if name == "MEMOIZE" or name.endswith("PUT"):
-        memo[len(memo) if argument is None else int(argument)] = stack[-1]
-    elif name.endswith("GET"):
-        stack.append(memo.get(int(argument), _OTHER))
-    elif name == "DUP":
-        stack.append(stack[-1])
-    elif name == "MARK":
-        stack.append(_MARK)
-    elif isinstance(argument, str) and name in _TEXTS:
-        stack.append(argument)
-    elif name != "POP":
-        _replace(opcode, stack)
-    else:
-        stack.pop()
-
-
-_TEXTS = {opcode.name for opcode in pickletools.opcodes if "UNICODE" in opcode.name or "STRING" in opcode.name}
-
-
-def _replace(opcode: pickletools.OpcodeInfo, stack: list[Any]) -> None:
-    """Take from the stack what an opcode takes, and put as many values there as it makes."""
-    takes = list(opcode.stack_before)
-    if pickletools.markobject in takes:
-        while stack.pop() is not _MARK:
-            pass
-        takes = takes[: takes.index(pickletools.markobject)]
-    for _ in takes:
-        stack.pop()
-    stack.extend(_OTHER for _ in opcode.stack_after)
+    stack, marks, memo, odd = list[list[Any]](), list[int](), dict[Any, list[Any]](), ""
+    for number, (opcode, given, _) in enumerate(pickletools.genops(pickle)):
+        kind, before = opcode.name, opcode.stack_before
+        if number == _MAX_OPCODES:
+            raise ValueError(f"its pickle has more than {_MAX_OPCODES:,} opcodes")
+        if kind in _ATOMS:
+            stack.append(_ATOMS[kind])
+            continue
+        odd = odd or kind * (kind not in _OTHERS)
+        if kind == "MARK":
+            marks.append(len(stack))
+        elif "PUT" in kind or kind == "MEMOIZE":
+            memo[len(memo) if given is None else given] = stack[-1]
+        elif "GET" in kind:
+            stack.append(memo[given])
+            stack[-1][2] = True
+        else:
+            at = marks.pop() if pickletools.markobject in before else len(stack) - len(before) + (kind in _FILLING)
+            taken, stack[at:] = stack[at:], []
+            what = given
+            if kind in ("GLOBAL", "INST", "STACK_GLOBAL"):
+                named = given.replace(" ", ".", 1) if given else ".".join(str(text) for _, text, _ in taken)
+                what = _NAMED.fullmatch(named)
+                if what is None:
+                    raise ContainsCode(named[:200])
+            if kind == "REDUCE" and not (isinstance(taken[0][1], re.Match) and _CALLED.fullmatch(taken[0][1][0])):
+                raise ValueError("its pickle calls what is no function of a checkpoint")
+            if kind.startswith("SETITEM") and any(type(key) not in (str, int) for _, key, _ in taken[::2]):
+                raise ValueError("a key in it is neither text nor integer")
+            if kind in _FILLING and stack[-1][2]:
+                raise ValueError("its pickle changes a value that it has repeated")
+            if opcode.stack_after:
+                holder = stack.pop() if kind in _FILLING else [1, what, False]
+                holder[0] += sum(values for values, _, _ in taken)
+                stack.append(holder)
+                if holder[0] > most:
+                    raise ValueError(f"its pickle stands for more than {most:,} values")
+    if odd or stack:
+        raise ValueError(
+            f"its pickle has the opcode {odd}, which no checkpoint has" if odd else "its pickle has no end"
+        )

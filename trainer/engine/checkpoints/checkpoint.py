@@ -28,6 +28,7 @@ from ...core.state import RunState
 from ...runs.checkpoints import path_of
 from ...runs.sessions import Record, Session, check_session
 from .checkpoint_files import write_files, write_in_background
+from .restored_parts import is_ours, kinds_kept, refuse_useless_state
 
 
 def collect(state: RunState) -> dict[str, Any]:
@@ -171,14 +172,17 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
     for hook in state.hooks.find("on_load_checkpoint"):
         hook(content)
     divided = None if path is None else shards_of(path, content)
-    with _part(path, "optimizer", state.raw_optimizer, alone=state.fabric.world_size == 1):
-        state.contract.load_full_state(state.task, state.raw_optimizer, content, divided)
+    optimizer = state.raw_optimizer
+    with _part(path, "optimizer", optimizer, alone=state.fabric.world_size == 1):
+        with kinds_kept(optimizer, "param_groups"):
+            state.contract.load_full_state(state.task, optimizer, content, divided)
+        refuse_useless_state(optimizer)
     with _part(path, "schedules"):
         # of a run that is evaluated on other data there are none
         saved = content["schedules"] if state.schedules else []
         saved_schedules = list(zip(state.schedules, saved, strict=True))
     for entry, saved_schedule in saved_schedules:
-        with _part(path, "schedules", entry.scheduler):
+        with _part(path, "schedules", entry.scheduler), kinds_kept(entry.scheduler, type(entry.scheduler).__name__):
             entry.scheduler.load_state_dict(saved_schedule)
     with _part(path, "precision"):
         precision_of(state.fabric).load_state_dict(content["precision"])
@@ -206,7 +210,6 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
     state.last_checkpoint = state.resumed_from = path
 
 
-_OURS = ("leyden", "torch", "lightning", "torchmetrics")
 _MISSHAPEN = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
 
 
@@ -228,7 +231,7 @@ def _part(path: Path | None, name: str, loads: Any = None, alone: bool = True) -
     except (DamagedCheckpoint, torch.OutOfMemoryError):
         raise
     except errors as error:
-        if path is None or (loads is not None and type(loads).__module__.partition(".")[0] not in _OURS):
+        if path is None or (loads is not None and not is_ours(loads)):
             raise
         first = next(iter(str(error).splitlines()), "")
         raise DamagedCheckpoint(

@@ -1,0 +1,125 @@
+"""Restored parts of a checkpoint, compared with the objects that have loaded them: before the first step meets them."""
+
+import copy
+import math
+from collections import defaultdict
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+OURS = ("leyden", "torch", "lightning", "torchmetrics")
+"""Packages whose classes keep what is compared. Errors of a user's own class are his, with their traceback."""
+
+
+def is_ours(value: object) -> bool:
+    return type(value).__module__.partition(".")[0] in OURS
+
+
+@contextmanager
+def kinds_kept(loads: Optimizer | Any, name: str) -> Generator[None, None, None]:
+    """Context in which an optimizer or a schedule loads its state: its settings keep their types.
+
+    Raises:
+        ValueError: they do not; it has its own again, so that another state can be loaded.
+    """
+    own = copy.deepcopy(_settings(loads)) if is_ours(loads) else None
+    try:
+        yield
+        if own is not None:
+            refuse_other_kinds(own, _settings(loads), name)
+    except Exception:
+        if isinstance(loads, Optimizer):
+            for group, settings in zip(loads.param_groups, own or (), strict=False):
+                group |= settings
+        elif own is not None:
+            loads.load_state_dict(own)
+        raise
+
+
+def _settings(loads: Optimizer | Any) -> Any:
+    if not isinstance(loads, Optimizer):
+        return loads.state_dict()
+    return [{name: value for name, value in group.items() if name != "params"} for group in loads.param_groups]
+
+
+def refuse_other_kinds(own: Any, restored: Any, name: str) -> None:
+    """Refuse plain values of other types than an object had before it loaded them.
+
+    Raises:
+        ValueError: names the value.
+    """
+    if isinstance(own, Mapping) and isinstance(restored, Mapping):
+        for key, value in own.items():
+            if key not in restored:
+                raise ValueError(f"{name} lacks {key}")
+            refuse_other_kinds(value, restored[key], f"{name}.{key}")
+    elif isinstance(own, list | tuple) and isinstance(restored, list | tuple):
+        if len(own) != len(restored):
+            raise ValueError(f"{name} has {len(restored)} values in place of {len(own)}")
+        for number, (value, other) in enumerate(zip(own, restored, strict=True)):
+            refuse_other_kinds(value, other, f"{name}.{number}")
+    elif not _is_of_kind(own, restored):
+        raise ValueError(
+            f"{name} is {restored if isinstance(restored, float) else 'of type ' + type(restored).__name__}"
+        )
+
+
+def _is_of_kind(own: Any, restored: Any) -> bool:
+    if own is None or isinstance(own, bool):
+        return restored is None or isinstance(restored, bool) or (own is None and _is_number(restored))
+    if _is_number(own, any_value=True):
+        return _is_number(restored, any_value=not _is_number(own))
+    return isinstance(restored, type(own))
+
+
+def _is_number(value: Any, any_value: bool = False) -> bool:
+    """Whether this is a finite number; `any_value`: or one that is not finite."""
+    if isinstance(value, torch.Tensor):
+        return value.numel() == 1 and (any_value or bool(value.isfinite()))
+    return isinstance(value, int | float) and not isinstance(value, bool) and (any_value or math.isfinite(value))
+
+
+def refuse_useless_state(optimizer: Optimizer) -> None:
+    """Refuse an optimizer's state with which its step raises, by a step on copies of some parameters.
+
+    What the state of a parameter must look like, the optimizer alone knows. One that raises without state as well says
+    nothing about it.
+
+    Raises:
+        ValueError: names the parameter's shape.
+    """
+    tried: set[Any] = set()
+    for number, group in enumerate(optimizer.param_groups if is_ours(optimizer) else []):
+        for parameter in group["params"]:
+            kept = optimizer.state.get(parameter) or {}
+            kind = number, parameter.shape, parameter.dtype, *((name, _form(value)) for name, value in kept.items())
+            if not kept or kind in tried or type(parameter) not in (torch.nn.Parameter, torch.Tensor):
+                continue
+            tried.add(kind)
+            error = _step_error(optimizer, group, parameter, kept)
+            if error is not None and _step_error(optimizer, group, parameter, {}) is None:
+                text = f"its state of a parameter of shape {tuple(parameter.shape)}"
+                raise ValueError(f"{text}: {type(error).__name__}: {error}") from error
+
+
+def _form(value: Any) -> Any:
+    return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else type(value)
+
+
+def _step_error(
+    optimizer: Optimizer, group: Mapping[str, Any], parameter: torch.Tensor, state: Mapping[str, Any]
+) -> Exception | None:
+    """The error of one step of a copy of the optimizer on a copy of one parameter; None: there was none."""
+    trial, alone = copy.copy(optimizer), torch.zeros_like(parameter)
+    alone.grad = torch.zeros_like(alone)
+    trial.param_groups = [{**group, "params": [alone]}]
+    copied = {name: v.clone() if isinstance(v, torch.Tensor) else copy.deepcopy(v) for name, v in state.items()}
+    trial.state = defaultdict(dict, {alone: copied} if state else {})
+    try:
+        type(trial).step(trial)
+    except Exception as error:  # of any kind: the state may be anything
+        return error
+    return None
