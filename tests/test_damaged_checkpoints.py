@@ -442,7 +442,7 @@ def test_a_container_is_as_torch_writes_it(tmp_path: Path) -> None:
     for data, says in (
         (whole[:-1], "its end is not a checkpoint's"),
         (whole + b"x", "its end is not a checkpoint's"),
-        (inner + whole, "is not at its end"),
+        (inner + whole, "its end is not"),
     ):
         path.write_bytes(data)
         with pytest.raises(checkpoint_io.DamagedCheckpoint, match=says):

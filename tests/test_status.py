@@ -78,13 +78,14 @@ def test_nothing_to_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The three programs of Slurm that are asked, which note how they were called."""
+    """The programs of Slurm that are asked, which note how they were called."""
     programs = tmp_path / "programs"
     programs.mkdir()
     answers = {
         "squeue": "11|PENDING|Priority\n12_4|RUNNING|None\n",
         "sacct": "13|CANCELLED by 1000|None\n13.batch|CANCELLED|None\n",
         "scancel": "",
+        "scontrol": f"JobId=1 Command=(null) Comment=leyden:{tmp_path / 'sweep'} WorkDir=/\n",
     }
     for name, answer in answers.items():
         (programs / f"{name}.answer").write_text(answer)

@@ -1,10 +1,21 @@
 """Atomic writes: a file appears completely or not at all."""
 
 import os
+import secrets
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+
+
+def beside(path: Path) -> Path:
+    """A name for a temporary file in the folder of `path`, which nobody can have guessed and put a link at."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+
+
+def open_new(name: str, flags: int) -> int:
+    """An `opener` of files that must not exist yet, neither as links."""
+    return os.open(name, (flags & ~os.O_TRUNC) | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
 
 
 @contextmanager
@@ -16,9 +27,9 @@ def atomic_file(path: Path, mode: str = "w", **options: Any) -> Generator[IO[Any
     Args:
         mode: "w" or "wb", passed to `open` with `options`.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = beside(path)
     try:
-        with open(temporary, mode, **options) as file:
+        with open(temporary, mode, opener=open_new, **options) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TextIO
 
 from .printable import printable
+from .regular_file import open_to_append
 
 log = logging.getLogger("leyden")
 
@@ -36,6 +37,9 @@ class _RunLog(logging.FileHandler):
     """Handler for run.log. Lines that find no space wait in its buffer or are lost: no line is worth the run."""
 
     _warned = False
+
+    def _open(self) -> TextIO:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return open_to_append(Path(self.baseFilename))
 
     def handleError(self, record: logging.LogRecord) -> None:
         error = sys.exc_info()[1]

@@ -3,9 +3,9 @@
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from .errors import ConfigError, Problem
 from .paths import shown
@@ -28,18 +28,19 @@ class DamagedFile(ConfigError):
         return f"{self.path} is damaged: {self.reason}"
 
 
-def read_text(path: Path, most: int = MAX_BYTES) -> str:
+def read_text(path: Path, most: int = MAX_BYTES, opened: Callable[[Path], BinaryIO] = open_regular) -> str:
     """The text of a regular file.
 
     Args:
         most: bytes that it may have.
+        opened: opens it.
 
     Raises:
         DamagedFile: it is a device or a pipe, too large, or not UTF-8.
         OSError: it cannot be read.
     """
     try:
-        with open_regular(path) as file:
+        with opened(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > most:
                 raise DamagedFile(path, f"it has {size} bytes, at most {most} are read")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..base.errors import refuse
 from ..base.paths import absolute
-from ..config.evaluation_data import MOVABLE, OUT, refuse_data_modules, with_data
+from ..config.evaluation_data import MOVABLE, OUT, refuse_data_modules, refuse_without_model, with_data
 from ..config.evaluation_views import EvaluationViews
 from ..config.provenance import Given
 from ..config.reopen import DEVICE_KIND, change, evaluated_with, open_run, read_changes
@@ -22,6 +22,7 @@ def evaluate(parsed: argparse.Namespace) -> int:
     out = None if parsed.out is None else _json_file(parsed.out)
     variables = {**with_data(run, data), **({} if out is None else {OUT: str(out)})}
     config = run.validated(prepare)
+    refuse_without_model(config)
     refuse_data_modules(run, variables)
     views = EvaluationViews.of_flags(parsed.crops, parsed.scales, config.dataset)
     if (overrides or views or variables) and config.launcher != "local":

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from ..base.atomic_file import atomic_file
 from ..base.errors import refuse
 from ..base.paths import absolute, exists, shown
+from ..config.target_policy.untrusted_runs import other_owner
+from ..runs.frozen import owners_of
 from ..runs.lease_record import is_alive, lease_of
 
 if TYPE_CHECKING:
@@ -34,6 +36,8 @@ def inspect_run(parsed: argparse.Namespace) -> int:
     if parsed.out is None and lease is not None and is_alive(run.folder, lease):
         raise refuse("RUN", "is running, and its TensorBoard log has one writer", shown(run.folder), "--out FOLDER")
     _ = run.config  # a mistake in the config does not wait for torch
+    if parsed.out is None and other_owner(owners_of(run.folder)) is not None:
+        raise refuse("RUN", "belongs to another user: nothing is written into it", shown(run.folder), "--out FOLDER")
     out, log_folder = _folders(parsed.out, run.folder)
 
     # not at the top: neither does one in the words

@@ -9,9 +9,11 @@ from pathlib import Path
 from ..base.atomic_file import write_atomically
 from ..base.errors import ConfigError, refuse
 from ..base.paths import absolute, shown
+from ..config.target_policy.untrusted_runs import refuse_foreign
 from ..runs.folder import FROZEN, SWEEP
+from ..runs.frozen import owners_of
 from ..runs.lease_record import FILE, Lease, holds_open, is_alive, lease_of
-from ..runs.slurm import STOP_REQUESTED, SUBMITTED, SlurmJob, cancel, jobs_by_id, script_of, submission_of
+from ..runs.slurm import STOP_REQUESTED, SUBMITTED, SlurmJob, cancel, folders_of, jobs_by_id, submission_of
 from ..runs.status import RunStatus, runs_in, statuses
 
 _POLL_S = 0.1
@@ -29,6 +31,7 @@ def stop_run(named: str) -> int:
         ConfigError: nothing runs there, or it runs on another host, or other trials would end with it.
     """
     folder = _run_or_sweep(named)
+    refuse_foreign(folder, owners_of(folder), "stop")
     runs = list(runs_in(folder))
     submitted = {one.job_id: one.run_dir for one in map(submission_of, runs) if one is not None}
     jobs = jobs_by_id(submitted)
@@ -83,11 +86,12 @@ def _stop_job(run: Path, job: SlurmJob) -> int:
     """Cancel the run's job. Returns the exit code.
 
     Raises:
-        ConfigError: the job has the script of another folder: slurm.json is forged, or the folder was renamed.
+        ConfigError: the job is not known to be the run's: slurm.json is forged, or the folder was renamed.
     """
-    script = script_of(job.id)
-    if script is not None and script.parent.parent.resolve() not in (run.resolve(), *run.resolve().parents):
-        text = f"job {job.id} is not this run's, whatever {SUBMITTED} says: it runs {script}; it was not cancelled"
+    own, found = (run.resolve(), *run.resolve().parents), folders_of(job.id)
+    if not any(folder.resolve() in own for folder in found):
+        whose = f"it is of {found[0]}" if found else "neither its script nor its comment says whose it is"
+        text = f"job {job.id} is not known to be this run's, whatever {SUBMITTED} says: {whose}; it was not cancelled"
         raise refuse("stop", text, shown(run), f"scancel {job.id}, if it is to end")
     write_atomically(run / STOP_REQUESTED, "")
     wrong = cancel(job)

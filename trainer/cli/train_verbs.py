@@ -237,6 +237,7 @@ def resume(parsed: argparse.Namespace) -> int:
     from ..base.paths import absolute
     from ..config.ended_runs import refuse_ended
     from ..config.reopen import change, open_run, read_changes, written_changes
+    from ..config.target_policy.untrusted_runs import refuse_foreign
     from ..entrypoints.fork_server import prepare
     from ..launch.slurm.submit import refuse_if_queued
     from ..runs.folder import is_sweep, pipeline_of
@@ -253,6 +254,7 @@ def resume(parsed: argparse.Namespace) -> int:
     run = open_run(named, changes.given)
     change(run, changes)
     config = run.validated(prepare)
+    refuse_foreign(run.folder, run.owners, "resume")
     pipeline = pipeline_of(run.folder)
     for folder in (run.folder, *trials_in(run.folder), *([] if pipeline is None else [pipeline])):
         refuse_running(folder)
@@ -271,7 +273,9 @@ def resume(parsed: argparse.Namespace) -> int:
 
 def node(parsed: argparse.Namespace) -> int:
     from ..config.ended_runs import changed_since_end, refuse_ended
+    from ..config.evaluation_data import refuse_without_model
     from ..config.reopen import open_run
+    from ..config.target_policy.untrusted_runs import refuse_foreign
     from ..launch.rendezvous import Rendezvous
 
     named, overrides = named_run(parsed)
@@ -281,12 +285,15 @@ def node(parsed: argparse.Namespace) -> int:
     rendezvous = Rendezvous.parsed(parsed.rendezvous, parsed.wait)
     run = open_run(named)
     config = run.validated()
+    refuse_foreign(run.folder, run.owners, "node")
     if config.launcher != "node":
         text = "this run starts its workers itself, on one machine"
         if config.launcher == "slurm":
             text = "this run is started by Slurm, on all its nodes"
         raise refuse("topology.launcher", text, config.launcher, f"leyden resume {named}")
-    if not parsed.eval:
+    if parsed.eval:
+        refuse_without_model(config)
+    else:
         refuse_ended(run.folder, config, run.checkpoint, changed_since_end(run.folder))
     from ..entrypoints.start import job_of
     from ..launch.multi_node import launch

@@ -127,7 +127,7 @@ VERBS = {
     "schema": Verb("[GROUP]", "JSON Schema of a whole config, or of the files of one group, for editors",
                    examples=("leyden schema > leyden.schema.json", "leyden schema model > model.schema.json")),
     "status": Verb("[FOLDER ...]", "states of the runs there (outputs/): step, time left, errors", (JSON,)),
-    "stop": Verb("RUN|SWEEP", "request it to save and end, and wait for the end"),
+    "stop": Verb("RUN|SWEEP", "request it to save and end, and wait for the end", (TRUST,)),
     # not starts_workers: a launcher may start it once on each host
     "node": Verb("RUN", "this host's part of a run over several", (RENDEZVOUS, WAIT, EVAL, TRUST),
                  ("leyden node --rendezvous HOST:29400 outputs/DAY/TIME",)),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ..base.errors import ConfigError, refuse
 from ..base.paths import shown
 from ..runs.folder import absolute_paths
-from .schema import EVALUATION_DATASET, TASK_LOADERS, DatasetConfig
+from .schema import EVALUATION_DATASET, TASK_LOADERS, Config, DatasetConfig
 from .target_policy.untrusted_runs import restricted
 from .targets import is_data_module
 
@@ -22,6 +22,19 @@ MOVABLE = ("dataset.root", "dataset.max_bad_samples")
 """Keys of the run's own dataset that may differ: the images stay what they are."""
 _PREPARATION = ("image_size", "resize", "crop")
 """Keys by which image files are prepared for the network: those of the run, unless others are named."""
+
+
+def refuse_without_model(config: Config) -> None:
+    """Refuse to evaluate a run that has no model: started, it would do what it is for, whatever the verb.
+
+    Raises:
+        ConfigError: it measures hardware, or trains the models of other runs.
+    """
+    if config.doctor is not None:
+        raise refuse("RUN", "measures hardware, and has no model to evaluate", remedy="leyden doctor")
+    if config.pipeline is not None:
+        text = "trains the models of other runs, and has none of its own to evaluate"
+        raise refuse("RUN", text, remedy="leyden eval of one of its trials, which leyden status lists")
 
 
 def with_data(run: "FrozenRun", overrides: list[str]) -> dict[str, str]:
@@ -39,7 +52,7 @@ def with_data(run: "FrozenRun", overrides: list[str]) -> dict[str, str]:
     """
     if not overrides:
         return {}
-    restricted(run.values, run.folder)
+    restricted(run.values, run.folder, run.owners)
     from .compose import parsed_overrides
     from .reopen import chosen_nodes
 

@@ -17,7 +17,7 @@ from ..base.errors import ConfigError, Problem, nearest, refuse
 from ..base.untrusted_file import DamagedFile
 from ..hardware.topology import resolve_device_kind
 from ..runs.folder import CHANGES, FROZEN, run_and_checkpoint
-from ..runs.frozen import frozen_values
+from ..runs.frozen import OpenedRun
 from ..runs.renamed import with_new_names
 from .checks import check_classes, check_values
 from .evaluation_views import VARIABLE, EvaluationViews
@@ -56,6 +56,8 @@ class FrozenRun:
     checkpoint: Path | None
     values: dict[str, Any]
     origin: Origin
+    owners: frozenset[int] = frozenset()
+    """User ids of the folder and of the files that the values were read from."""
     resolved: dict[str, Any] = field(default_factory=dict)
     """Values that depend on the host, resolved for this one; recorded with the other changes."""
 
@@ -69,7 +71,7 @@ class FrozenRun:
             ConfigError: with every mistake found.
         """
         try:
-            config = validated(restricted(self.values, self.folder))
+            config = validated(restricted(self.values, self.folder, self.owners))
             check_values(config, resumed=True)
             if before_classes is not None:
                 before_classes(config)
@@ -103,7 +105,8 @@ def open_run(named: str, given: Sequence[Given] = ()) -> FrozenRun:
     """
     folder, checkpoint = run_and_checkpoint(named)
     try:
-        values = frozen_values(folder)
+        with OpenedRun(folder) as opened:
+            values = opened.values()
     except DamagedFile as error:
         text = f"its {error.path.name} cannot be read: {error.reason}"
         raise refuse("RUN", text, named, error.problems[0].remedy) from None
@@ -111,7 +114,7 @@ def open_run(named: str, given: Sequence[Given] = ()) -> FrozenRun:
         raise refuse("RUN", f"its {FROZEN} or {CHANGES} cannot be read: {error.strerror}", named) from None
     origin = Origin(given)
     origin.read(folder / FROZEN)
-    return FrozenRun(folder, checkpoint, values, origin)
+    return FrozenRun(folder, checkpoint, values, origin, frozenset(opened.owners))
 
 
 def change(run: FrozenRun, changes: Changes) -> None:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
 from ..hardware.schema import Count, Positive, Strict, Topology
-from ..runs.frozen import frozen_values, trial_folders
+from ..runs.frozen import OpenedRun, trial_folders
 from .strategy_class import Processes, declared_before_import, processes_of
 from .target_policy.untrusted_runs import restricted
 
@@ -347,13 +347,14 @@ def load(run_dir: Path) -> Config:
     Raises:
         ConfigError: the run is another user's, and names what only --trust allows.
     """
-    values = frozen_values(run_dir)
+    with OpenedRun(run_dir) as opened:
+        values = opened.values()
     kind = os.environ.get(EVALUATION_DEVICE)
     if kind is not None:
         values["topology"]["device"]["kind"] = kind
     if os.environ.get(EVALUATION_DATASET):
         values |= json.loads(os.environ[EVALUATION_DATASET])["values"]
-    config = Config.model_validate(restricted(values, run_dir))
+    config = Config.model_validate(restricted(values, run_dir, opened.owners))
     # derived for runs frozen before this node existed, for one more release
     return config if config.processes is not None else with_processes(config)
 

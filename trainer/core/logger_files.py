@@ -5,11 +5,13 @@ import os
 import struct
 import warnings
 from collections.abc import Iterator
+from io import TextIOWrapper
 from pathlib import Path
 
 from lightning.fabric.loggers import CSVLogger, Logger, TensorBoardLogger
 
 from ..base.atomic_file import atomic_file
+from ..base.regular_file import open_regular
 
 
 def cut_logger(logger: Logger, step: int) -> None:
@@ -35,7 +37,7 @@ def _cut_csv(logger: CSVLogger, step: int) -> None:
         os.replace(path, kept)
     if not kept.is_file():
         return
-    with open(kept, newline="", errors="replace") as file:
+    with TextIOWrapper(open_regular(kept, follow_links=False), newline="", errors="replace") as file:
         reader = csv.DictReader(file)
         rows = [row for row in reader if _step_of(row) <= step]
         columns = sorted(reader.fieldnames or ["step"])
@@ -61,7 +63,8 @@ def cut_events(path: Path, step: int) -> None:
     """Rewrite an event file without the events after `step`, and without a truncated last one."""
     from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
 
-    content = path.read_bytes()
+    with open_regular(path, follow_links=False) as file:
+        content = file.read()
     with atomic_file(path, "wb") as file:
         for frame, payload in _frames(content):
             event = Event.FromString(payload)

@@ -8,6 +8,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any
 
+from ..base.atomic_file import beside, open_new
 from ..base.storage import NO_SPACE
 from ..core.state import RunState
 from ..core.step_timer import Pace
@@ -48,12 +49,13 @@ class ProgressFile:
 
 
 def _replace(file: Path, text: str) -> None:
-    beside = file.with_name(f".{PROGRESS}.{os.getpid()}")
+    temporary = beside(file)
     try:
-        beside.write_text(text + "\n")
-        os.replace(beside, file)
+        with open(temporary, "w", opener=open_new) as stream:
+            stream.write(text + "\n")
+        os.replace(temporary, file)
     except OSError as error:
         if error.errno not in NO_SPACE:
             raise
         with suppress(OSError):
-            beside.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from ..base.errors import CannotStart
 from ..base.heartbeat import CALLBACKS, START, SYNCHRONIZATION, heartbeat
 from ..base.log import log
 from ..base.paths import shown
+from ..base.regular_file import NotRegularFile
 from ..base.signals import STATUS, StopRequest
 from ..config.evaluation_data import metrics_file
 from ..config.faults import stated
@@ -56,6 +57,8 @@ def prepare(
         if verb != "eval":
             load_teacher(state)
         continued = verb != "train" and continue_from(state, from_checkpoint, to_evaluate=verb == "eval")
+        if not continued and verb == "eval":
+            raise CannotStart(f"{run_dir} has no checkpoint to evaluate; leyden resume {shown(run_dir)} makes one")
         if not continued:
             load_initial_weights(state)
         return state
@@ -125,11 +128,18 @@ def _fits(state: RunState) -> checkpoint_io.Fits | None:
 
 
 def cut_loggers(state: RunState) -> None:
-    """Cut the loggers' files back to the checkpoint: what came after it will be logged again."""
+    """Cut the loggers' files back to the checkpoint: what came after it will be logged again.
+
+    Raises:
+        CannotStart: one of them is a FIFO or a device.
+    """
     if state.fabric.is_global_zero:
         step = state.step if state.resumed_from is not None else -1
         for logger in state.fabric.loggers:
-            cut_logger(logger, step)
+            try:
+                cut_logger(logger, step)
+            except NotRegularFile as error:
+                raise CannotStart(f"{error}: remove it") from error
     state.fabric.barrier()
 
 

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base.system_errors import system_failure
+from ..config.evaluation_data import refuse_without_model
 from ..config.schema import Config, load
+from ..config.target_policy.untrusted_runs import refuse_other_trials
 from ..hardware.comm_env import apply
 from ..launch.roles import is_alone
 from ..runs.lease import hold_lease
@@ -52,6 +54,7 @@ def start_here(config: Config, run_dir: Path, verb: str, checkpoint: Path | None
 
     def lead() -> int:
         if verb == "eval":
+            refuse_without_model(config)
             return _start(config, run_dir, verb, checkpoint, listens)
         with hold_lease(run_dir):
             return _start_and_record(config, run_dir, verb, checkpoint, listens)
@@ -75,6 +78,7 @@ def _start(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, li
     if is_alone(config) and config.topology.max_restarts == 0:
         from .worker import run_in_process
 
+        _refuse_other_trials(config, run_dir)
         return run_in_process(config, run_dir, verb, checkpoint, listens)
     apply(config.topology, run_dir if verb != "eval" else None)
     from ..launch.agent import launch
@@ -89,8 +93,14 @@ def job_of(config: Config, run_dir: Path, verb: str, checkpoint: Path | None) ->
     from ..launch.elastic import ElasticWorkerGroup
     from ..launch.worker_group import JobSpec, WorkerGroup
 
+    _refuse_other_trials(config, run_dir)
     group = HoppingWorkerGroup if config.pipeline is not None else ElasticWorkerGroup if config.elastic else WorkerGroup
     return JobSpec(config, run_dir, verb, checkpoint, group)
+
+
+def _refuse_other_trials(config: Config, run_dir: Path) -> None:
+    if config.pipeline is not None:
+        refuse_other_trials(run_dir, config.pipeline.folders(run_dir))
 
 
 if __name__ == "__main__":

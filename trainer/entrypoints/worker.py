@@ -9,13 +9,14 @@ from pathlib import Path
 
 from ..base.errors import CannotStart, Explained, Refused
 from ..base.heartbeat import START, heartbeat
-from ..base.log import RUN_LOG, close_log, open_log
+from ..base.log import close_log, open_log
 from ..base.printable import printable
 from ..base.process import keep_freed_memory
+from ..base.regular_file import NotRegularFile
 from ..base.signals import StopRequest, restore_handlers
 from ..base.system_errors import system_errors
+from ..config.evaluation_data import refuse_without_model
 from ..config.schema import Config, PinnedWeights, load
-from ..config.target_policy.untrusted_runs import foreign_owner
 from ..config.targets import make_importable
 from ..core import threads
 from ..hardware import cpu_contention
@@ -112,22 +113,21 @@ def run_worker(config: Config, run_dir: Path, verb: str, checkpoint: Path | None
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # what the run needs of a hub was fetched when it was frozen
     make_importable(config)
     with system_errors(storage_of(run_dir, config.pipeline is not None)):
-        open_log(_log_folder(run_dir, verb), worker_number(), config.topology.workers)
+        try:
+            open_log(None if verb == "eval" else run_dir, worker_number(), config.topology.workers)
+        except NotRegularFile as error:
+            raise CannotStart(f"{error}: remove it") from error
         with threads.hold_threads(config, worker_number() % config.topology.devices_per_node):
             return _dispatch(config, run_dir, verb, checkpoint, stop_request)
 
 
-def _log_folder(run_dir: Path, verb: str) -> Path | None:
-    """Folder of run.log; None for an evaluation of a run that is another user's, or cannot be written."""
-    if verb != "eval":
-        return run_dir
-    file = run_dir / RUN_LOG
-    writable = os.access(file if file.exists() else run_dir, os.W_OK)
-    return run_dir if writable and foreign_owner(run_dir) is None else None
-
-
 def _dispatch(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest) -> str:
-    if config.doctor is not None:
+    if verb == "eval":
+        refuse_without_model(config)
+        # an evaluation logs nothing, and writes nothing into the run
+        nothing = config.trainer.model_copy(update={"profiler": None})
+        config = config.model_copy(update={"logger": {}, "trainer": nothing})
+    elif config.doctor is not None:
         from ..diagnostics.doctor.run import examine
 
         return examine(config, run_dir, stop_request)

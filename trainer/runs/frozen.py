@@ -2,16 +2,99 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ..base.paths import absolute
+from ..base.regular_file import open_regular
 from ..base.untrusted_file import DamagedFile
-from .folder import CHANGES, FROZEN
+from .folder import CHANGES, FROZEN, SWEEP
 from .renamed import with_new_names
 from .untrusted_yaml import looks_harmless, read_yaml
 
 _REMEDY = "remove the file: the run then has the config with which it began"
+
+
+class OpenedRun:
+    """A run folder and its frozen files, each opened once: what is read is what the owners are asked of.
+
+    By their paths they could be exchanged between the two, as by a link that somebody else turns.
+
+    Attributes:
+        owners: user ids of the folder, and of each file that was read.
+
+    Raises:
+        OSError: there is no such folder, or it cannot be opened.
+    """
+
+    def __init__(self, run_dir: Path):
+        self.run_dir = run_dir
+        self._folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.owners = {os.fstat(self._folder).st_uid}
+
+    def __enter__(self) -> "OpenedRun":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._folder)
+
+    def opened(self, path: Path) -> BinaryIO:
+        """A regular file in the folder."""
+        file = open_regular(path, folder=self._folder)
+        self.owners.add(os.fstat(file.fileno()).st_uid)
+        return file
+
+    def first_values(self) -> dict[str, Any]:
+        """The config with which the run began. Raises as `frozen_values`."""
+        values: Any = read_yaml(self.run_dir / FROZEN, self.opened)
+        if not isinstance(values, dict):
+            raise DamagedFile(self.run_dir / FROZEN, "it holds no keys")
+        return values
+
+    def changes(self) -> list[dict[str, Any]]:
+        """See `changes_of`."""
+        file = self.run_dir / CHANGES
+        try:
+            items = read_yaml(file, self.opened)
+        except FileNotFoundError:
+            if CHANGES in os.listdir(self._folder):  # a broken link is no run without changes
+                raise
+            items = []
+        if not isinstance(items, list):
+            raise DamagedFile(file, "it must be a list of changes", _REMEDY)
+        for item in items:
+            changed = item.get("changed") if isinstance(item, dict) else None
+            if not isinstance(changed, dict) or not all(isinstance(key, str) for key in changed):
+                raise DamagedFile(file, "each change must be `changed: {key: value}`", _REMEDY)
+        return [item["changed"] for item in items]
+
+    def values(self) -> dict[str, Any]:
+        """See `frozen_values`."""
+        values = self.first_values()
+        for changed in self.changes():
+            for key, value in changed.items():
+                *parents, last = key.split(".")
+                node: Any = values
+                for parent in parents:
+                    node = node.get(parent)
+                    if not isinstance(node, dict):
+                        text = f"it changes {key}, and {parent} holds no keys in this run"
+                        raise DamagedFile(self.run_dir / CHANGES, text)
+                node[last] = value
+            moved = any(key.partition(".")[0] in ("topology", "strategy") for key in changed)
+            if moved and "processes" not in changed:  # resume.yaml edited by hand: computed again
+                values.pop("processes", None)
+        return with_new_names(values)
+
+
+def owners_of(folder: Path) -> set[int]:
+    """User ids of the folder of a run or a sweep, and of the files that hold its config."""
+    with OpenedRun(folder) as run:
+        for name in (FROZEN, CHANGES, SWEEP):
+            with suppress(FileNotFoundError), run.opened(folder / name):
+                pass
+        return run.owners
 
 
 def frozen_values(run_dir: Path) -> dict[str, Any]:
@@ -21,32 +104,14 @@ def frozen_values(run_dir: Path) -> dict[str, Any]:
         DamagedFile: one of the two files is damaged.
         OSError: it cannot be read.
     """
-    values = _first_values(run_dir)
-    for changed in changes_of(run_dir):
-        for key, value in changed.items():
-            *parents, last = key.split(".")
-            node: Any = values
-            for parent in parents:
-                node = node.get(parent)
-                if not isinstance(node, dict):
-                    raise DamagedFile(run_dir / CHANGES, f"it changes {key}, and {parent} holds no keys in this run")
-            node[last] = value
-        moved = any(key.partition(".")[0] in ("topology", "strategy") for key in changed)
-        if moved and "processes" not in changed:  # resume.yaml edited by hand: computed again
-            values.pop("processes", None)
-    return with_new_names(values)
+    with OpenedRun(run_dir) as run:
+        return run.values()
 
 
 def values_when_frozen(run_dir: Path) -> dict[str, Any]:
     """The config with which the run began, as plain values. Raises as `frozen_values`."""
-    return with_new_names(_first_values(run_dir))
-
-
-def _first_values(run_dir: Path) -> dict[str, Any]:
-    values: Any = read_yaml(run_dir / FROZEN)
-    if not isinstance(values, dict):
-        raise DamagedFile(run_dir / FROZEN, "it holds no keys")
-    return values
+    with OpenedRun(run_dir) as run:
+        return with_new_names(run.first_values())
 
 
 def changes_of(run_dir: Path) -> list[dict[str, Any]]:
@@ -55,15 +120,8 @@ def changes_of(run_dir: Path) -> list[dict[str, Any]]:
     Raises:
         DamagedFile: resume.yaml is damaged.
     """
-    file = run_dir / CHANGES
-    items = read_yaml(file) if os.path.lexists(file) else []  # a broken link is no run without changes
-    if not isinstance(items, list):
-        raise DamagedFile(file, "it must be a list of changes", _REMEDY)
-    for item in items:
-        changed = item.get("changed") if isinstance(item, dict) else None
-        if not isinstance(changed, dict) or not all(isinstance(key, str) for key in changed):
-            raise DamagedFile(file, "each change must be `changed: {key: value}`", _REMEDY)
-    return [item["changed"] for item in items]
+    with OpenedRun(run_dir) as run:
+        return run.changes()
 
 
 def check_files(run_dir: Path) -> None:

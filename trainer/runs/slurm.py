@@ -124,14 +124,26 @@ def _job(fields: Sequence[str]) -> SlurmJob:
     return SlurmJob(job_id, state, "" if reason == "None" else reason, start if is_time else None)
 
 
-def script_of(job_id: str) -> Path | None:
-    """The batch script of a job in the queue; None where Slurm does not say."""
+def comment_of(folder: Path) -> str:
+    """Comment of the job of a run, by which `leyden stop` knows it again."""
+    return f"leyden:{folder}"
+
+
+def folder_of_script(script: Path) -> Path:
+    """The folder of a run or a sweep, which has its batch scripts in `slurm/`, those of arrays perhaps deeper."""
+    return next((parent.parent for parent in script.parents if parent.name == "slurm"), script.parent)
+
+
+def folders_of(job_id: str) -> list[Path]:
+    """The runs or sweeps that a job in the queue is of, by its comment and its batch script; empty: not known."""
     try:
         shown = run_command("scontrol", "--oneliner", "show", "job", job_id, timeout_s=_TIMEOUT_S).stdout
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r" Command=(/.*?) WorkDir=", shown)
-    return Path(found[1]) if found else None
+        return []
+    script = re.search(r" Command=(/.*?) WorkDir=", shown)
+    commented = re.search(rf" Comment={comment_of(Path('/'))[:-1]}(/.*?)(?= [A-Z]\w*=|\s*$)", shown)
+    scripts = [] if script is None else [folder_of_script(Path(script[1]))]
+    return scripts + ([] if commented is None else [Path(commented[1])])
 
 
 def cancel(job: SlurmJob) -> str | None:

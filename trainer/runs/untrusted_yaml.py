@@ -1,22 +1,27 @@
 """YAML files of a run folder, which anybody may have written: read with limits, and named where they are damaged."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import yaml
 
 from ..base import limited_yaml
-from ..base.untrusted_file import DamagedFile, read_text
+from ..base.regular_file import open_regular
+from ..base.untrusted_file import MAX_BYTES, DamagedFile, read_text
 
 
-def read_yaml(path: Path) -> Any:
+def read_yaml(path: Path, opened: Callable[[Path], BinaryIO] = open_regular) -> Any:
     """The plain values of a YAML file.
+
+    Args:
+        opened: opens it.
 
     Raises:
         DamagedFile: it is not YAML, or beyond the limits of `base.limited_yaml`.
         OSError: it cannot be read.
     """
-    text = read_text(path)
+    text = read_text(path, MAX_BYTES, opened)
     try:
         return limited_yaml.load(text)
     except yaml.MarkedYAMLError as error:

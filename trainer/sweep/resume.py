@@ -9,11 +9,13 @@ import yaml
 from ..base import limited_yaml
 from ..base.errors import ConfigError, refuse
 from ..base.paths import shown
+from ..base.printable import printable
 from ..config.reopen import Changes, FrozenRun, change, open_run, read_changes, written_changes
 from ..config.schema import Config
+from ..config.target_policy.untrusted_runs import refuse_foreign
 from ..runs.checkpoints import saved
 from ..runs.folder import record_pipeline
-from ..runs.frozen import trials_in
+from ..runs.frozen import owners_of, trials_in
 from ..runs.lease import hold_lease, refuse_running
 from ..runs.slurm import STOP_REQUESTED
 from ..runs.status import RUNNING, RunStatus, runs_in, statuses
@@ -41,6 +43,7 @@ def resume_sweep(folder: Path, overrides: Sequence[str], config_dir: str | None)
     """
     of_study = [override for override in overrides if override.startswith(f"{N_TRIALS}=")]
     changes = read_changes([override for override in overrides if override not in of_study], config_dir)
+    refuse_foreign(folder, owners_of(folder), "resume")
     runs = list(runs_in(folder))
     pipelines = {run: trials for run in runs if (trials := trials_in(run))}
     trials = [run for run in runs if run not in pipelines]
@@ -67,6 +70,9 @@ def resume_sweep(folder: Path, overrides: Sequence[str], config_dir: str | None)
             for run, changed in [*((run, shared) for run, _ in sharing), *((run, own) for run, _ in unfinished)]:
                 written.enter_context(written_changes(run, changed))
                 (run.folder / STOP_REQUESTED).unlink(missing_ok=True)
+            for run, _ in sharing:
+                for trial in pipelines[run.folder]:
+                    record_pipeline(trial, run.folder)  # frozen by an older version without the reference
             submitted = _submit(folder, sharing, pipelines, unfinished)
             codes |= dict.fromkeys(submitted.jobs, QUEUED)
             codes |= _run_pipelines(pipelines, {run.folder for run, _ in unfinished if run.folder not in codes})
@@ -125,7 +131,9 @@ def _validated(trial: Path, changes: Changes) -> tuple[FrozenRun, Config]:
     try:
         run = open_run(str(trial), changes.given)
         change(run, changes)
-        return run, run.validated()
+        config = run.validated()
+        refuse_foreign(run.folder, run.owners, "resume")
+        return run, config
     except ConfigError as error:
         raise error.located(lambda key: "", f"trial {trial.name}") from None
 
@@ -140,8 +148,6 @@ def _submit(
     left, waiting = [run.folder for run, _ in trials], list[Path]()
     for run, config in sharing:
         if config.launcher == "slurm":
-            for trial in pipelines[run.folder]:
-                record_pipeline(trial, run.folder)  # frozen by an older version without the reference
             waiting += [trial for trial in pipelines[run.folder] if trial in left]
     members = {trial for own in pipelines.values() for trial in own}
     alone = [run.folder for run, config in trials if config.launcher == "slurm" and run.folder not in members]
@@ -206,4 +212,4 @@ def _overrides(trial: Path) -> list[str]:
         given = limited_yaml.load(limited_yaml.read(trial / ".hydra" / "overrides.yaml"))
     except (OSError, ValueError, yaml.YAMLError):
         return []
-    return [str(override) for override in given] if isinstance(given, list) else []
+    return [printable(str(override)) for override in given] if isinstance(given, list) else []

@@ -8,16 +8,17 @@ config of a run asks here, the workers too: between two reads the owner may have
 import os
 import pwd
 import re
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import Problem, raise_all
+from ...base.errors import Problem, raise_all, refuse
 from ...base.paths import shown
-from ...runs.folder import CHANGES, FROZEN
+from ...runs.folder import FROZEN, pipeline_of
+from ...runs.frozen import owners_of
 from ...runs.study import PRUNING
 from ..locate import locate
 
@@ -36,15 +37,31 @@ _BASES = (
     ("LRScheduler", "torch.optim"),
     ("Metric", "torchmetrics"),
 )
-_SUPPLIED = ("root_dir", "save_dir")
-"""Arguments of loggers: folders that are written."""
-_ADDRESSES = ("tracking_uri", "entity", "space_id")
-"""Arguments of loggers: where a service is, or whose account of it is written to."""
-_LOADING = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")
-"""Arguments of timm.create_model: files and addresses that are loaded."""
+_LOADING = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "stage_dir")
+"""Arguments of timm.create_model, files and addresses that are loaded; and of shards, a folder that is written."""
 
 _Refused = tuple[str, str, Any]
 """Key, text and value."""
+_ALLOWED = (
+    "seed", "batch_size", "tags", "dataset", "augment", "model", "task", "strategy", "optimizer", "schedule",
+    "callbacks", "composition", "processes", "trainer.max_epochs", "trainer.max_steps", "trainer.precision",
+    "trainer.accumulate_grad_batches", "trainer.gradient_clip_val", "trainer.gradient_clip_algorithm",
+    "trainer.limit_train_batches", "trainer.limit_val_batches", "trainer.limit_test_batches",
+    "trainer.check_val_every_n_epoch", "trainer.log_every_n_steps", "trainer.fast_dev_run", "trainer.deterministic",
+    "trainer.sync_batchnorm", "trainer.compile", "trainer.channels_last", "trainer.enable_progress_bar",
+    "trainer.hang_timeout", "trainer.async_checkpoint", "trainer.val_check_interval", "trainer.num_sanity_val_steps",
+    "trainer.overfit_batches", "trainer.max_time", "trainer.detect_anomaly", "trainer.exact_dropout",
+    "trainer.benchmark", "trainer.matmul_precision", "trainer.activation_checkpointing", "trainer.log_grad_norm",
+    "topology.launcher", "topology.nodes", "topology.devices_per_node", "topology.device", "topology.max_restarts",
+    "topology.start_method", "topology.on_existing", "topology.server_placement", "topology.links", "topology.fabric",
+    "topology.host", "topology.collectives", "topology.slurm",
+)  # fmt: skip
+"""Keys of a stranger's config that are read, with all below them: what they name is checked by itself."""
+_DROPPED: Mapping[str, Any] = {
+    "python_path": [], "logger": {}, "init_from": None, "model.pretrained": None, "trainer.profiler": None,
+    "topology.kubernetes": {},
+}  # fmt: skip
+"""Keys of a stranger's config that have these values in place of his: an evaluation needs none of them."""
 _OF_SCRIPTS = {
     **dict.fromkeys(("setup", "sbatch", "srun", "wrapper"), "holds lines of a script"),
     **dict.fromkeys(("container_image", "container_mounts"), "chooses what the workers run in"),
@@ -69,43 +86,84 @@ def is_trusted() -> bool:
     return os.environ.get(TRUST) == "1"
 
 
-def foreign_owner(run_dir: Path) -> str | None:
-    """The other user who owns a run's folder or its config, for a message; None: all is this user's own."""
-    # the folder too: whoever owns it may exchange the files in it between two looks at them
-    for file in (run_dir, run_dir / FROZEN, run_dir / CHANGES):
-        uid = _uid(file)
-        if uid is not None and uid != os.geteuid():
-            return f"{_user(uid)} (uid {uid})"
-    return None
+def other_owner(owners: Collection[int]) -> str | None:
+    """The other user among the owners of a run's folder and its files, for a message; None: there is none."""
+    others = sorted(uid for uid in owners if uid != os.geteuid())
+    return f"{_user(others[0])} (uid {others[0]})" if others else None
 
 
-def restricted(values: Mapping[str, Any], run_dir: Path) -> dict[str, Any]:
-    """The values of a run's config that may be built: of another user's run without its `python_path`.
+def restricted(values: Mapping[str, Any], run_dir: Path, owners: Collection[int]) -> dict[str, Any]:
+    """The values of a run's config that may be built. Of another user's run some keys are dropped.
+
+    Of everybody's run the folders of `python_path` at and below the run folder are: code that was copied or unpacked
+    with it is not the user's own because the files are.
+
+    Args:
+        owners: user ids of the folder and of the files that the values were read from.
 
     Raises:
         ConfigError: another user's run names what only --trust allows, each with its key.
     """
-    owner = None if is_trusted() else foreign_owner(run_dir)
+    path = values.get("python_path")
+    if isinstance(path, list):
+        values = {**values, "python_path": [folder for folder in path if not _is_within(folder, run_dir)]}
+    owner = None if is_trusted() else other_owner(owners)
     if owner is None:
         return dict(values)
     remedy = f"the flag --trust, after reading {shown(run_dir / FROZEN)} and the code that it names"
     raise_all(
         Problem(key, f"{text}. This run belongs to {owner}", value, remedy) for key, text, value in _refused(values)
     )
-    return {**values, "python_path": []}
+    kept = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
+    for key, value in _DROPPED.items():
+        group, _, name = key.partition(".")
+        if not name and group in kept:
+            kept[group] = value
+        elif name and isinstance(kept.get(group), dict) and name in kept[group]:
+            kept[group][name] = value
+    return kept
+
+
+def refuse_foreign(run_dir: Path, owners: Collection[int], verb: str) -> None:
+    """Refuse a verb that writes into the run folder of another user.
+
+    Raises:
+        ConfigError: the folder or a file of its config is his, and --trust was not given.
+    """
+    owner = None if is_trusted() else other_owner(owners)
+    if owner is not None:
+        text = f"belongs to {owner}, and leyden {verb} writes into it, through links that he may have put there"
+        raise refuse("RUN", text, shown(run_dir), f"the flag --trust, after reading {shown(run_dir / FROZEN)}")
+
+
+def refuse_other_trials(pipeline: Path, trials: Sequence[Path]) -> None:
+    """Refuse a pipeline that would train in runs which are not its trials.
+
+    Raises:
+        ConfigError: a trial is outside of the pipeline's sweep, is not recorded as its trial, or is another user's.
+    """
+    for trial in trials:
+        owner, fault = None, ""
+        if trial.resolve().parent != pipeline.resolve().parent:
+            fault = "lies outside of the folder of this pipeline's sweep"
+        elif (found := pipeline_of(trial)) is None or found.resolve() != pipeline.resolve():
+            fault = "does not name this pipeline in its pipeline.json"
+        elif not is_trusted() and (owner := other_owner(owners_of(trial))) is not None:
+            fault = f"belongs to {owner}"
+        if fault:
+            remedy = "the flag --trust" if owner else f"leyden resume {shown(trial)}, if it is to be trained"
+            raise refuse("pipeline.trials", f"this trial {fault}", shown(trial), remedy)
+
+
+def _is_within(folder: object, run_dir: Path) -> bool:
+    """Whether a folder is the run's or below it, by its path or behind links."""
+    path = Path(os.path.abspath(run_dir / str(folder)))
+    return path.is_relative_to(os.path.abspath(run_dir)) or path.resolve().is_relative_to(run_dir.resolve())
 
 
 def foreign_targets(key: str, node: Mapping[str, Any]) -> Iterator[_Refused]:
     """Of a node in a stranger's file: key, text and value of each name that may not be built."""
     return (each for name, found in _targets(key, node) for each in _refused_node(name, found))
-
-
-def _uid(file: Path) -> int | None:
-    """The owner of a file or folder; None where there is none."""
-    try:
-        return file.stat().st_uid
-    except OSError:
-        return None
 
 
 def _user(uid: int) -> str:
@@ -116,9 +174,25 @@ def _user(uid: int) -> str:
 
 
 def _refused(values: Mapping[str, Any]) -> Iterator[_Refused]:
-    found = list(_targets("", values))
+    found = [(key, node) for key, node in _targets("", values) if key.partition(".")[0] not in _DROPPED]
     yield from (each for key, node in found for each in _refused_node(key, node))
     yield from _refused_slurm(values)
+    yield from _refused_keys("", values)
+
+
+def _refused_keys(group: str, values: Mapping[str, Any]) -> Iterator[_Refused]:
+    """Keys that are neither allowed nor dropped; null asks for nothing."""
+    for name, value in values.items():
+        key = f"{group}{name}"
+        below = any(known.startswith(f"{key}.") for known in (*_ALLOWED, *_DROPPED))
+        if key in _ALLOWED or key in _DROPPED or value is None:
+            continue
+        if below and isinstance(value, Mapping):
+            yield from _refused_keys(f"{key}.", value)
+        else:
+            yield key, "is no key that a network is evaluated by", value
+    if group == "" and isinstance(values.get("topology"), Mapping) and values["topology"].get("launcher") != "local":
+        yield "topology.launcher", "starts processes elsewhere", values["topology"].get("launcher")
 
 
 def _targets(key: str, value: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -139,10 +213,8 @@ def _refused_node(key: str, node: Mapping[str, Any]) -> Iterator[_Refused]:
         text = "is neither a class of Leyden's own YAML nor a network, optimizer, schedule or metric of torch's"
         yield f"{key}._target_", text, target
     for name in node:
-        if (name in _SUPPLIED and key.startswith("logger.")) or name in _LOADING:
+        if name in _LOADING and node[name] is not None:
             yield f"{key}.{name}", "chooses what is read or written outside of the run's folder", node[name]
-        if name in _ADDRESSES and key.startswith("logger.") and node[name] is not None:
-            yield f"{key}.{name}", "chooses where results are sent", node[name]
     if str(target).endswith(".TimmModel") and ":" in str(node.get("name")):
         yield f"{key}.name", "is loaded from elsewhere than timm's own collection", node["name"]
 

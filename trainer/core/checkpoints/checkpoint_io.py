@@ -9,8 +9,8 @@ from typing import IO, Any
 
 import torch
 
-from ...base.atomic_file import atomic_file
-from ...base.errors import Explained
+from ...base.atomic_file import atomic_file, beside, open_new
+from ...base.errors import Explained, SystemFailure
 from ...base.log import log
 from ...base.storage import no_space_for
 from ...runs.checkpoints import LAST, folder, note_damaged, path_in, saved, server_path
@@ -58,8 +58,11 @@ def write(content: dict[str, Any], path: Path) -> None:
 
     Raises:
         StorageError: there is no space for it; it says how much is missing.
+        SystemFailure: its folder is a link of another user.
         OSError: another error of the disk. The folder above the checkpoint's is gone, and nothing is created.
     """
+    if path.parent.is_symlink() and path.parent.lstat().st_uid != os.geteuid():
+        raise SystemFailure(f"{path.parent} is a link of another user: behind it nothing is written")
     # not its parents: a run folder that was renamed would get an heir that nobody can resume
     path.parent.mkdir(exist_ok=True)
     try:
@@ -105,13 +108,16 @@ def _refuse_foreign(path: Path) -> None:
 
 def point_last_at(path: Path) -> None:
     """Make last.ckpt another name of this file (a copy if the file system has no hard links)."""
-    temporary = path.with_name(f".{LAST}.{os.getpid()}")
-    temporary.unlink(missing_ok=True)
+    temporary = beside(path.with_name(LAST))
     try:
-        os.link(path, temporary)
-    except OSError:
-        temporary.write_bytes(path.read_bytes())
-    os.replace(temporary, path.with_name(LAST))
+        try:
+            os.link(path, temporary)
+        except OSError:
+            with open(temporary, "wb", opener=open_new) as file:
+                file.write(path.read_bytes())
+        os.replace(temporary, path.with_name(LAST))
+    finally:
+        temporary.unlink(missing_ok=True)
     _flush_folder(path.parent)
 
 

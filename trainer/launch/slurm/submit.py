@@ -11,7 +11,17 @@ from ...base.errors import ConfigError, refuse
 from ...base.paths import shown
 from ...config.schema import Config
 from ...runs.frozen import trials_in
-from ...runs.slurm import STOP_REQUESTED, SUBMITTED, dequeue, jobs_by_id, reason_of, run_command, submission_of
+from ...runs.slurm import (
+    STOP_REQUESTED,
+    SUBMITTED,
+    comment_of,
+    dequeue,
+    folder_of_script,
+    jobs_by_id,
+    reason_of,
+    run_command,
+    submission_of,
+)
 from ..worker_group import JobSpec
 from .batch_script import folder, job_script, log_path, script_path
 from .errors import NEVER_STARTS, never_starts_error, no_pyxis_error, no_slurm_error, sbatch_error
@@ -77,6 +87,13 @@ def _as_in_job(job: JobSpec) -> JobSpec:
     return JobSpec(job.config, job.run_dir, "eval" if job.verb == "eval" else "resume", job.checkpoint)
 
 
+def _comment(script: Path, config: Config) -> list[str]:
+    """The option that names the run in the job's comment, unless the user has one of his own there."""
+    slurm = config.topology.slurm
+    own = slurm.comment is not None or any(option.startswith("--comment") for option in slurm.sbatch)
+    return [] if own else [f"--comment={comment_of(folder_of_script(script))}"]
+
+
 def sbatch(script: Path, config: Config, *more: str) -> str:
     """Submit a batch script. Returns the job id.
 
@@ -91,7 +108,7 @@ def sbatch(script: Path, config: Config, *more: str) -> str:
         # of the nodes as well: sites install pyxis for all or none
         if image is not None and "--container-image" not in run_command("srun", "--help").stdout:
             raise no_pyxis_error(image)
-        done = run_command("sbatch", "--parsable", *more, str(script))
+        done = run_command("sbatch", "--parsable", *more, *_comment(script, config), str(script))
     except FileNotFoundError:
         raise no_slurm_error("sbatch") from None
     if done.returncode:

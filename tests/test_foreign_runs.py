@@ -1,0 +1,328 @@
+"""Run folders of others: what is read is what the owners are asked of, and nothing is written into them."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+import yaml
+from runs import TINY
+
+from leyden.trainer.base.atomic_file import write_atomically
+from leyden.trainer.base.errors import ConfigError
+from leyden.trainer.base.log import close_log, open_log
+from leyden.trainer.base.regular_file import NotRegularFile
+from leyden.trainer.cli import stop
+from leyden.trainer.cli.main import main
+from leyden.trainer.config.schema import Config, Target, load
+from leyden.trainer.config.target_policy import untrusted_runs
+from leyden.trainer.config.target_policy.untrusted_runs import refuse_other_trials, restricted
+from leyden.trainer.entrypoints.start import start
+from leyden.trainer.runs import checkpoints, slurm
+from leyden.trainer.runs.folder import record_pipeline
+from leyden.trainer.runs.frozen import OpenedRun, frozen_values
+from leyden.trainer.runs.slurm import SlurmJob
+
+STRANGER = 54321
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from conftest import _frozen
+
+    run_dir = tmp_path_factory.mktemp("trained") / "run"
+    run_dir.mkdir()
+    (run_dir / "config.yaml").write_text(_frozen((*TINY, "callbacks.checkpoint.keep_last=5")))
+    assert start(run_dir) == 0
+    return run_dir
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return shutil.copytree(trained, tmp_path / "run")
+
+
+def given_away(run_dir: Path) -> None:
+    for path in (run_dir, *run_dir.rglob("*")):
+        os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
+
+
+def edited(run_dir: Path, **changes: Any) -> None:
+    values = yaml.safe_load((run_dir / "config.yaml").read_text())
+    (run_dir / "config.yaml").write_text(yaml.safe_dump({**values, **changes}))
+
+
+def keys(model: type[pydantic.BaseModel], prefix: str = "") -> Iterator[str]:
+    """Dotted keys of the schema down to those that hold values, or arguments of a class."""
+    for name, field in model.model_fields.items():
+        kind = field.annotation
+        below = isinstance(kind, type) and issubclass(kind, pydantic.BaseModel) and not issubclass(kind, Target)
+        yield from keys(kind, f"{prefix}{name}.") if below else [f"{prefix}{name}"]  # pyright: ignore[reportArgumentType]
+
+
+REFUSED = {"doctor", "pipeline"}
+"""Keys of a stranger's config that ask for more than an evaluation."""
+
+
+@pytest.mark.parametrize("key", [*keys(Config), "later", "trainer.later", "topology.later"])
+def test_each_key_of_a_strangers_config_is_allowed_dropped_or_refused(key: str, trained: Path) -> None:
+    """A key of later must be put on a list before a stranger may set it."""
+    values = frozen_values(trained)
+    *parents, last = key.split(".")
+    node = values
+    for parent in parents:
+        node = node.setdefault(parent, {})
+    node[last] = {"x": "/tmp/x"} if key in REFUSED else "/tmp/x"
+    listed = (*untrusted_runs._ALLOWED, *untrusted_runs._DROPPED)  # pyright: ignore[reportPrivateUsage]
+    known = any(f"{key}.".startswith(f"{each}.") for each in listed)
+    if key in REFUSED or key.endswith("later") or key == "topology.launcher":
+        with pytest.raises(ConfigError, match="--trust"):
+            restricted(values, trained, {STRANGER})
+    else:
+        assert known, f"{key} is on no list of untrusted_runs"
+        assert restricted(values, trained, {STRANGER})
+
+
+def test_of_a_strangers_config_what_writes_or_loads_code_is_dropped(trained: Path) -> None:
+    logger = {"csv": {"_target_": "evil.Logger", "root_dir": "/tmp"}}
+    values = {**frozen_values(trained), "logger": logger, "python_path": ["/evil"], "init_from": "/evil"}
+    found = restricted(values, trained, {STRANGER})
+    assert (found["logger"], found["python_path"], found["init_from"]) == ({}, [], None)
+
+
+def contents(run_dir: Path) -> dict[str, Any]:
+    """Names, kinds, sizes, times and bytes of a whole folder."""
+    paths = sorted([run_dir, *run_dir.rglob("*")])
+    return {
+        str(path): (
+            (found := path.lstat()).st_mode, found.st_size * path.is_file(), found.st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in paths
+    }  # fmt: skip
+
+
+def damage(run_dir: Path) -> None:
+    newest = checkpoints.saved(run_dir)[0]
+    (run_dir / "checkpoints" / "last.ckpt").unlink()
+    newest.write_bytes(newest.read_bytes()[:-9])
+
+
+def break_task(run_dir: Path) -> None:
+    edited(
+        run_dir, task={"_target_": "trainer_key_examples.FailsInValidation"}, python_path=[str(Path(__file__).parent)]
+    )
+
+
+def profile(run_dir: Path) -> None:
+    edited(run_dir, trainer={**frozen_values(run_dir)["trainer"], "profiler": {"first_step": 1, "steps": 1}})
+
+
+@pytest.mark.parametrize(
+    ("change", "codes"),
+    [
+        (lambda run_dir: None, (0,)),
+        (damage, (0,)),
+        (break_task, (1, 2)),
+        (
+            lambda run_dir: edited(run_dir, trainer={**frozen_values(run_dir)["trainer"], "profiler": {"steps": 1}}),
+            (0,),
+        ),
+    ],
+    ids=["whole", "a damaged checkpoint", "an error", "a profiler"],
+)
+def test_an_evaluation_writes_nothing_into_the_run(
+    run: Path, change: Callable[[Path], None], codes: tuple[int, ...]
+) -> None:
+    change(run)
+    before = contents(run)
+    assert main(["eval", "run"]) in codes
+    assert contents(run) == before
+
+
+def test_what_was_opened_is_what_is_read(run: Path, tmp_path: Path) -> None:
+    """A link that is turned meanwhile changes neither values nor owners."""
+    (other := tmp_path / "other").mkdir()
+    (other / "config.yaml").write_text("seed: 1\n")
+    (link := tmp_path / "link").symlink_to(run)
+    with OpenedRun(link) as opened:
+        link.unlink()
+        link.symlink_to(other)
+        assert opened.values()["batch_size"]
+        assert opened.owners == {os.geteuid()}
+
+
+@as_root
+def test_a_link_that_is_turned_lends_no_owner(run: Path, tmp_path: Path) -> None:
+    stranger = shutil.copytree(run, tmp_path / "stranger")
+    edited(stranger, model={"_target_": "evil.Net"})
+    given_away(stranger)
+    (link := tmp_path / "link").symlink_to(stranger)
+    with OpenedRun(link) as opened:
+        link.unlink()
+        link.symlink_to(run)
+        with pytest.raises(ConfigError, match="--trust"):
+            restricted(opened.values(), link, opened.owners)
+
+
+def test_code_in_the_run_folder_is_on_no_path(run: Path, tmp_path: Path) -> None:
+    (outside := tmp_path / "outside").symlink_to(run)
+    within = [".", str(run), str(run / "code"), "../run", str(outside)]
+    edited(run, python_path=[*within, str(tmp_path / "mine")])
+    assert load(run).python_path == [str(tmp_path / "mine")]
+
+
+def test_a_run_without_a_checkpoint_is_not_evaluated(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(run / "checkpoints")
+    before = contents(run)
+    assert main(["eval", "run"]) == 2
+    assert "has no checkpoint to evaluate" in capsys.readouterr().err
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"doctor": {"write": "/nowhere/x"}}, "measures hardware"),
+        (
+            {"pipeline": {"scheduler": "ring", "hops": "memory", "early_stopping": "none", "eta": 2, "min_epochs": 1,
+                          "trials": ["../run"]}},
+            "trains the models of other runs",
+        ),
+    ],
+    ids=["doctor", "pipeline"],
+)  # fmt: skip
+def test_an_evaluation_does_nothing_else(
+    run: Path, changes: dict[str, Any], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited(run, **changes)
+    before = contents(run)
+    assert main(["eval", "run"]) == 2
+    assert says in " ".join(capsys.readouterr().err.split())
+    with pytest.raises(ConfigError, match="evaluate"):
+        start(run, "eval")
+    assert contents(run) == before
+
+
+@as_root
+@pytest.mark.parametrize(
+    "words",
+    [("resume", "run", "trainer.max_epochs=3"), ("stop", "run"), ("node", "--rendezvous", "127.0.0.1:0", "run"),
+     ("inspect", "run")],
+    ids=lambda words: words[0],
+)  # fmt: skip
+def test_verbs_that_write_into_a_strangers_folder_ask_for_trust(
+    run: Path, words: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given_away(run)
+    before = contents(run)
+    assert main(words) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert f"uid {STRANGER}" in error or "another user" in error
+    assert ("--out" if words[0] == "inspect" else "--trust") in error
+    assert "copy" not in error
+    assert contents(run) == before
+
+
+@pytest.mark.parametrize(
+    "case", ["its own", "elsewhere", "of no pipeline", pytest.param("a stranger's", marks=as_root)]
+)
+def test_a_pipeline_trains_its_own_trials_alone(run: Path, tmp_path: Path, case: str) -> None:
+    pipeline = tmp_path / "pipeline"
+    (pipeline).mkdir()
+    (pipeline / "config.yaml").write_text("seed: 1\n")
+    trial = run if case != "elsewhere" else shutil.copytree(run, tmp_path / "own" / "trial")
+    if case != "of no pipeline":
+        record_pipeline(trial, pipeline)
+    if case == "a stranger's":
+        given_away(run)
+    if case == "its own":
+        refuse_other_trials(pipeline, [trial])
+    else:
+        with pytest.raises(ConfigError, match="trial"):
+            refuse_other_trials(pipeline, [trial])
+
+
+def test_a_temporary_file_follows_no_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim, file = tmp_path / "victim", tmp_path / "summary.json"
+    victim.write_text("mine")
+    (tmp_path / f".summary.json.{os.getpid()}").symlink_to(victim)
+    write_atomically(file, "new")  # a file left under the old name stops nothing
+    monkeypatch.setattr("secrets.token_hex", lambda bytes_: "guessed")
+    (tmp_path / ".summary.json.guessed").symlink_to(victim)
+    with pytest.raises(FileExistsError):
+        write_atomically(file, "newer")
+    assert (victim.read_text(), file.read_text()) == ("mine", "new")
+
+
+@pytest.mark.parametrize("kind", ["a link", "a FIFO"])
+def test_the_log_of_a_run_is_a_file_of_its_folder(tmp_path: Path, kind: str) -> None:
+    (victim := tmp_path / "victim").write_text("mine")
+    if kind == "a link":
+        (tmp_path / "run.log").symlink_to(victim)
+    else:
+        os.mkfifo(tmp_path / "run.log")
+    try:
+        with pytest.raises(NotRegularFile):
+            open_log(tmp_path, 0, 1)
+    finally:
+        close_log()
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["run.log", "metrics.csv", "events.out.tfevents.1"])
+def test_a_fifo_in_place_of_a_log_is_one_sentence(run: Path, name: str, capfd: pytest.CaptureFixture[str]) -> None:
+    (run / name).unlink(missing_ok=True)
+    os.mkfifo(run / name)
+    assert main(["resume", "run", "trainer.max_epochs=3"]) == 2
+    printed = "".join(capfd.readouterr())
+    assert f"{name} is not a regular file: remove it" in " ".join(printed.split())
+    assert "Traceback" not in printed
+
+
+@as_root
+@pytest.mark.parametrize("owner", [0, STRANGER])
+def test_a_link_to_checkpoints_is_followed_if_it_is_ones_own(run: Path, tmp_path: Path, owner: int) -> None:
+    (scratch := tmp_path / "scratch").mkdir()
+    (run / "checkpoints").rename(scratch / "checkpoints")
+    (run / "checkpoints").symlink_to(scratch / "checkpoints")
+    os.chown(run / "checkpoints", owner, owner, follow_symlinks=False)
+    before = contents(scratch)
+    assert main(["resume", "run", "trainer.max_epochs=3"]) == (0 if owner == 0 else 1)
+    assert (contents(scratch) == before) == (owner != 0)
+
+
+@pytest.mark.parametrize(
+    ("shown", "own"),
+    [
+        ("JobId=7 Command=(null) WorkDir=/home/x", False),
+        ("JobId=7 Command=(null) Comment=leyden:{} WorkDir=/home/x", True),
+        ("JobId=7 Comment=leyden:{}\n", True),
+        ("JobId=7 Comment=leyden:/other/run Command=/other/run/slurm/job.sh WorkDir=/", False),
+        ("JobId=7 Command={}/slurm/job.sh WorkDir=/", True),
+        ("", False),
+    ],
+)
+def test_only_a_job_that_is_known_to_be_the_runs_is_cancelled(
+    run: Path, monkeypatch: pytest.MonkeyPatch, shown: str, own: bool
+) -> None:
+    called: list[str] = []
+
+    def command(*words: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+        called.append(words[0])
+        return subprocess.CompletedProcess(words, 0, shown.format(run), "")
+
+    monkeypatch.setattr(slurm, "run_command", command)
+    job = SlurmJob("7", "RUNNING", "")
+    if own:
+        assert stop._stop_job(run, job) == 0  # pyright: ignore[reportPrivateUsage]
+    else:
+        with pytest.raises(ConfigError, match="scancel 7"):
+            stop._stop_job(run, job)  # pyright: ignore[reportPrivateUsage]
+    assert ("scancel" in called) == own
