@@ -120,6 +120,8 @@ def _step_error(
     trial.state = defaultdict(dict, {alone: copied} if state else {})
     try:
         type(trial).step(trial)
+    except (MemoryError, torch.OutOfMemoryError):  # of the copies: nothing is known
+        return None
     except Exception as error:  # of any kind: the state may be anything
         return error
     return None
