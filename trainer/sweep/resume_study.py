@@ -5,14 +5,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base import limited_yaml
 from ..base.errors import refuse
 from ..base.paths import shown
+from ..base.printable import printable
+from ..base.untrusted_file import DamagedFile
 from ..config.compose import Composer
 from ..config.target_policy.hydra_targets import SWEEPER
 from ..config.target_policy.untrusted_runs import is_trusted
 from ..runs.folder import SWEEP
 from ..runs.study import JOURNAL
+from ..runs.untrusted_yaml import read_yaml
 from .results import BASIC
 from .study.settings import require_optuna
 from .sweep import Sweep
@@ -32,13 +34,15 @@ def reopened(folder: Path, changes: Sequence[str]) -> Sweep | None:
     Raises:
         ConfigError: it cannot go on here.
     """
-    hydra = limited_yaml.load(limited_yaml.read(folder / SWEEP))["hydra"]
+    hydra = _hydra(folder / SWEEP)
     sweeper = hydra["sweeper"]["_target_"]
     if sweeper != SWEEPER or not (folder / JOURNAL).exists():
         if changes:
             raise refuse(N_TRIALS, "is of hydra/sweeper=optuna, and this sweep has another", remedy="leave it out")
         if sweeper not in (BASIC, SWEEPER):
-            print(f"{sweeper.rpartition('.')[2]} chooses no further trials: for those, a new sweep", flush=True)
+            print(
+                f"{printable(sweeper.rpartition('.')[2])} chooses no further trials: for those, a new sweep", flush=True
+            )
         return None
     require_optuna()
     _refuse_foreign(folder)
@@ -47,6 +51,27 @@ def reopened(folder: Path, changes: Sequence[str]) -> Sweep | None:
     given = [*hydra["overrides"]["hydra"], *hydra["overrides"]["task"]]
     kept = [str(override) for override in given if str(override).partition("=")[0] not in _OWN]
     return Sweep(_composer(hydra), [*kept, f"hydra.sweep.dir='{quoted}'", *changes], goes_on=True)
+
+
+def _hydra(file: Path) -> Any:
+    """Hydra's node of a sweep's file.
+
+    Raises:
+        DamagedFile: it does not hold what Hydra writes there.
+    """
+    content = read_yaml(file)
+    try:
+        hydra = content["hydra"]
+        texts = (hydra["sweeper"]["_target_"], hydra["runtime"]["cwd"], hydra["job"]["config_name"])
+        lists = (hydra["overrides"]["hydra"], hydra["overrides"]["task"])
+        sources = [(source["provider"], source["path"]) for source in hydra["runtime"]["config_sources"]]
+    except (KeyError, TypeError, IndexError) as error:
+        raise DamagedFile(file, f"it lacks what Hydra writes there: {error}") from None
+    if not all(isinstance(text, str) for text in (*texts, *(part for source in sources for part in source))):
+        raise DamagedFile(file, "a name in it is no text")
+    if not all(isinstance(given, list) for given in lists):
+        raise DamagedFile(file, "its overrides are no list")
+    return hydra
 
 
 def _composer(hydra: Any) -> Composer:
