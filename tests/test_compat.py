@@ -86,7 +86,7 @@ def test_hydra_composes_through_the_open_method(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(hydra_compat, "_read", {})
     path = hydra_compat.create_config_search_path("pkg://leyden.conf")
     loaded: list[str] = []
-    loader = hydra_compat.ConfigLoader(path, check=lambda file: loaded.append(file.name))
+    loader = hydra_compat.ConfigLoader(path, lambda file: loaded.append(file.name), lambda place: None)
     loader.load_configuration("train", ["model=mlp"], RunMode.RUN)
     assert {"train.yaml", "mlp.yaml"} <= set(loaded)
     parsed, repository = loader.parsed("train", ["model=mlp"])
@@ -106,9 +106,8 @@ def test_a_defaults_list_takes_the_choice_of_another_group(tmp_path: Path) -> No
     }.items():  # fmt: skip
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / f"{name}.yaml").write_text(text)
-    loader = hydra_compat.ConfigLoader(
-        hydra_compat.create_config_search_path(f"file://{tmp_path}"), check=lambda file: None
-    )
+    path = hydra_compat.create_config_search_path(f"file://{tmp_path}")
+    loader = hydra_compat.ConfigLoader(path, lambda file: None, lambda place: None)
     for words, shape in ([], 4), (["size=large"], 5), ([], 4):
         composed = loader.load_configuration("mine", words, RunMode.RUN)
         assert composed.shape.c == shape

@@ -1,4 +1,4 @@
-"""What a config may execute: nothing of the blocklist under any name, of another user's run only what is known."""
+"""What a config may execute: only what is allowed under any name, of another user's run only what is known."""
 
 import os
 import pickle
@@ -16,10 +16,14 @@ import yaml
 from runs import TINY
 
 from leyden.trainer.base.errors import ConfigError
+from leyden.trainer.base.versions import versions
 from leyden.trainer.cli.main import main
+from leyden.trainer.config.compose import Composer
 from leyden.trainer.config.locate import RefusedTarget, locate
 from leyden.trainer.config.schema import load
 from leyden.trainer.config.target_policy import untrusted_runs
+from leyden.trainer.config.target_policy.allowed import REMEDY
+from leyden.trainer.config.target_policy.hydra_node import hydra_problems
 from leyden.trainer.config.target_policy.untrusted_runs import restricted
 
 pytestmark = pytest.mark.thinned(4)
@@ -110,7 +114,6 @@ MODELS = {
     f"{MINE}.environ.update": ["+model.LD_PRELOAD=evil.so"],
     f"{MINE}.torch.os.system": [TOUCH],
     f"{MINE}.torch.hub.load": ["+model.repo_or_dir=.", "+model.model=x", "+model.source=local"],
-    f"{MINE}.anonymous": [],
 }
 
 
@@ -213,6 +216,8 @@ weakref.finalize atexit.register signal.signal webbrowser.open urllib.request.ur
 @pytest.mark.parametrize("target", REFUSED.split())
 def test_more_names_that_are_refused(target: str) -> None:
     with pytest.raises(RefusedTarget):
+        locate(target, nested=True)
+    with pytest.raises(ValueError, match=r"may name|has no|no import path"):
         locate(target)
 
 
@@ -222,22 +227,188 @@ LOCATED = [
     "collections.OrderedDict", "builtins.slice", f"{MINE}.OTHERS", f"{MINE}.Family.Inner", f"{MINE}.Net.made",
     f"{MINE}.network", f"{MINE}.ready", f"{MINE}.small", "lightning.fabric.strategies.DDPStrategy",
     "hydra.experimental.callbacks.LogJobReturnCallback", "leyden.datasets.digits.Digits.declared",
+    "torch.nn.functional.gelu", "torch.nn.functional.conv1d", "torch.nn.functional.logsigmoid", f"{MINE}.anonymous",
+    "torch.distributed.fsdp.wrap.size_based_auto_wrap_policy", "torch.distributed.fsdp.wrap.ModuleWrapPolicy",
+    "torch.distributed.fsdp.ShardingStrategy", "optuna.samplers.TPESampler", "optuna.pruners.NopPruner",
+    "torchmetrics.classification.MulticlassAccuracy", "lightning.pytorch.loggers.CSVLogger", f"{MINE}.torch.nn.Linear",
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("target", LOCATED)
 def test_what_users_name_is_found(target: str, here: Path) -> None:
-    assert locate(target) is not None
+    assert locate(target, nested=True) is not None
 
 
-def test_hydras_variable_allows_names_of_the_standard_library_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="HYDRA_INSTANTIATE_ALLOWLIST_OVERRIDE=statistics"):
-        locate("statistics.NormalDist")
-    monkeypatch.setenv("HYDRA_INSTANTIATE_ALLOWLIST_OVERRIDE", "statistics.NormalDist:os.system")
-    assert locate("statistics.NormalDist") is not None
-    for name in ("os.system", "torch.os.system"):
-        with pytest.raises(ValueError, match="no flag allows it"):
+CODE = '\'__import__("os").system("touch canary")\''
+COPIED = {
+    # of section 2 of the second audit: overrides of a sweep, and the key at fault
+    "an annotation that is evaluated": f"{{_target_:pydantic.TypeAdapter,type:{CODE}}}",
+    "a file of pickles": "{_target_:pydantic.deprecated.parse.load_file,path:evil.pkl,allow_pickle:true,proto:pickle}",
+    "a lexer of a file": "{_target_:pygments.lexers.load_lexer_from_file,filename:evil.py}",
+    "a formatter of a file": "{_target_:pygments.formatters.load_formatter_from_file,filename:evil.py}",
+    "a library": "{_target_:torch.cuda.CUDAPluggableAllocator,path_to_so_file:evil.so,alloc_fn_name:a,free_fn_name:b}",
+    "a class by its name": "{_target_:lightning_utilities.core.imports.RequirementCache,requirement:a,module:evil}",
+    "a package by its name": "{_target_:lightning.pytorch.utilities.parsing.AttributeDict}",
+    "an expression": f"{{_target_:sympy.sympify,a:{CODE}}}",
+    "a template": "{_target_:jinja2.Template,source:x}",
+    "a program": "{_target_:psutil.Popen,args:[touch,canary]}",
+    "a download": "{_target_:torch.hub.load_state_dict_from_url,url:'file:evil.pt'}",
+    "a query": "{_target_:pandas.eval,expr:'@x'}",
+    "a file that is written": "{_target_:pandas.ExcelWriter,path:canary}",
+    "an archive": "{_target_:numpy.lib.npyio.NpzFile,fid:evil.npy}",
+    "a database": "{_target_:sqlalchemy.create_engine,url:'sqlite:///canary'}",
+    "a repository": "{_target_:git.Repo.init,path:canary}",
+    "a loaded network": "{_target_:torch.jit.load,f:evil.pt}",
+    "a checkpoint": "{_target_:torch.nn.Module.load_state_dict,state_dict:{}}",
+    "the way of modules": "{_target_:torch.nn.modules.module.torch.hub.load,repo_or_dir:.,model:x,source:local}",
+    "a way of an own module": f"{{_target_:{MINE}.torch.nn.Module.load_state_dict}}",
+    "a method of an own class": f"{{_target_:{MINE}.Net.load_state_dict,state_dict:{{}}}}",
+    "partial": "{_target_:functools.partial,_partial_:true,_args_:['${oc.env:HOME}']}",
+    "positional arguments": "{_target_:builtins.exec,_args_:[1]}",
+    "no recursion": "{_target_:webbrowser.open,_recursive_:false,_convert_:all,url:x}",
+    "a module that acts when it is imported": "{_target_:antigravity.fly}",
+    "a test that acts when it is imported": "{_target_:test.autotest.main}",
+    "inside of what is allowed": f"{{_target_:torch.nn.Sequential,_args_:[{{_target_:{MINE}.text,a:{CALL}}}]}}",
+    "a private name": "{_target_:torch.nn.modules._functions.SyncBatchNorm}",
+    "a long name": "{_target_:" + ".".join(["mine"] * 110) + "}",
+    "by interpolation": "{_target_:'${tags.0}',command:'touch canary'}",
+    "a function that writes": "{_target_:leyden.trainer.runs.folder.freeze,run_dir:canary,values:{}}",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", COPIED)
+def test_copied_yaml_executes_nothing(case: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*OWN, "~model.parallel", "tags=[os.system]", f"+model.hidden={COPIED[case]}"]) == 2
+    error = capsys.readouterr().err
+    assert "leyden: nothing was started" in error
+    assert "model.hidden" in error
+    assert "_target_" in error
+    untouched(here)
+    if "characters" not in error and "underscores" not in error and "import path" not in error:
+        assert REMEDY in error.replace("\n      ", " ")
+
+
+FILE = "hydra.job_logging.handlers.file.filename"
+NODE = {
+    "a class that evaluates": (["+hydra.callbacks.a={_target_:pydantic.TypeAdapter,type:x}"], "a._target_"),
+    "a callback by an unknown": (["+hydra.callbacks.a._target_='${hydra:job.num}'"], "hydra.callbacks.a._target_"),
+    "a function in a callback": (["+hydra.callbacks.a={_target_:torch.nn.ReLU,b:{_target_:torch.load}}"], "b._target_"),
+    "an own class as the sweeper": ([f"hydra.sweeper._target_={MINE}.Net"], "hydra.sweeper._target_"),
+    "a function of a plugin": (["hydra.launcher._target_=hydra_plugins.os.system"], "hydra.launcher._target_"),
+    "a search space": (["+hydra.sweeper.custom_search_space=torch.nn.init.zeros_"], "custom_search_space"),
+    "another file of logging": (["hydra/job_logging=default", f"{FILE}=canary"], FILE),
+    "another class of logging": (
+        ["hydra/job_logging=default", "hydra.job_logging.handlers.file.class=logging.handlers.RotatingFileHandler"],
+        "hydra.job_logging.handlers.file.class"),
+    "an own class of logging": (
+        ["hydra/job_logging=default", f"hydra.job_logging.handlers.file.class={MINE}.Net"],
+        "hydra.job_logging.handlers.file.class"),
+    "an object as a level": (
+        ["hydra/job_logging=default", "hydra.job_logging.root.level='ext://antigravity.fly'"],
+        "hydra.job_logging.root.level"),
+    "a filter of logging": (
+        ["hydra/job_logging=default", "+hydra.job_logging.filters.a={class:os.system}"],
+        "hydra.job_logging.filters.a.class"),
+    "caches of bytecode": (["+hydra.job.env_set.PYTHONPYCACHEPREFIX=x"], "export PYTHONPYCACHEPREFIX="),
+    "git's config": (["+hydra.job.env_set.GIT_CONFIG_COUNT=1"], "export GIT_CONFIG_COUNT="),
+    "own packages": (["+hydra.job.env_set.LEYDEN_OWN_PACKAGES=torch"], "export LEYDEN_OWN_PACKAGES="),
+    "a plugin of NCCL": (["+hydra.job.env_set.NCCL_NET_PLUGIN=evil.so"], "export NCCL_NET_PLUGIN="),
+    "the home folder": (["+hydra.job.env_set.HOME=x"], "export HOME="),
+    "a search path of Python's": (["hydra.searchpath=[pkg://antigravity]"], "hydra.searchpath"),
+    "a search path of Python's tests": (["hydra.searchpath=[pkg://test.autotest]"], "hydra.searchpath"),
+    "a search path of a program": (["hydra.searchpath=[pkg://pytest.__main__]"], "hydra.searchpath"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NODE)
+def test_copied_yaml_executes_nothing_by_hydras_node(case: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    overrides, named = NODE[case]
+    for words in (["-m", "seed=1,2", *overrides], overrides):
+        assert main([*QUIET, *words]) == 2
+        error = capsys.readouterr().err
+        assert "leyden: nothing was started" in error
+        assert named in error
+        untouched(here)
+    assert "antigravity" not in sys.modules
+
+
+def test_what_users_set_in_hydras_node_passes(here: Path) -> None:
+    (here / "more" / "optimizer").mkdir(parents=True)
+    words = [
+        "hydra/job_logging=default", "hydra/hydra_logging=default", "hydra.job_logging.root.level=DEBUG",
+        "hydra.job_logging.formatters.simple.format='%(message)s'", "+hydra.job_logging.loggers.mine.level=INFO",
+        f"hydra.searchpath=['file://{here}/more',pkg://leyden.conf]", f"+hydra.callbacks.a._target_={MINE}.Tools",
+        "+hydra.callbacks.b._target_=hydra.experimental.callbacks.LogJobReturnCallback",
+        *(f"+hydra.job.env_set.{name}=1" for name in ("CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "OMP_NUM_THREADS",
+                                                      "WANDB_MODE", "HF_HUB_OFFLINE", "MY_LAB")),
+    ]  # fmt: skip
+    assert hydra_problems(Composer().composed(words).hydra) == []
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder site-packages on the path, with small packages in place of large ones, and one outside of it."""
+    site = tmp_path / "site-packages"
+    files = {
+        site / "torchvision" / "__init__.py": "from . import models\n",
+        site / "torchvision" / "models" / "__init__.py": "from .resnet import resnet50, ResNet\n",
+        site / "torchvision" / "models" / "resnet.py": (
+            "from torch import nn, hub\nclass ResNet(nn.Module):\n    pass\ndef resnet50():\n    return ResNet()\n"),
+        site / "torchvision" / "datasets" / "__init__.py": "from .lsun import LSUN\n",
+        site / "torchvision" / "datasets" / "lsun.py": "class LSUN:\n    pass\n",
+        site / "timm" / "__init__.py": "from .models._factory import create_model\n",
+        site / "timm" / "models" / "__init__.py": "",
+        site / "timm" / "models" / "_factory.py": "def create_model(name):\n    return name\n",
+        site / "timm" / "utils.py": "raise SystemExit('imported')\n",
+        site / "labware" / "__init__.py": (
+            "import os\nfrom torch import nn\nclass Net(nn.Module):\n    pass\nclass Tool:\n    pass\n"
+            "def make():\n    return Net()\n"),
+        tmp_path / "flat" / "deps" / "packed.py": "class Tool:\n    pass\n",
+        tmp_path / "flat" / "deps" / "packed-1.dist-info" / "METADATA": "",
+        tmp_path / "src" / "ourlab" / "__init__.py": "def make():\n    return 1\nfrom os import system\n",
+        tmp_path / "src" / "shared" / "own.py": "class Own:\n    pass\n",
+        site / "shared" / "theirs.py": "raise SystemExit('imported')\n",
+    }  # fmt: skip
+    for file, text in files.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    tops = {"torchvision", "timm", "labware", "ourlab", "packed", "shared"}
+    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] in tops}
+    for name in before:
+        monkeypatch.delitem(sys.modules, name)
+    folders = [str(site), str(tmp_path / "src"), str(tmp_path / "flat" / "deps")]
+    monkeypatch.setattr(sys, "path", [*folders, *sys.path])
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] in tops]:
+        del sys.modules[name]
+    sys.modules.update(before)
+
+
+def test_whose_code_it_is_decides(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("torchvision.models.resnet50", "torchvision.models.resnet.ResNet", "timm.create_model",
+                 "ourlab.make", "shared.own.Own"):  # fmt: skip
+        assert locate(name, nested=True) is not None
+    for name in ("torchvision.models.resnet.hub.load", "torchvision.datasets.LSUN", "timm.utils.x", "labware.make",
+                 "labware.Net", "labware.Tool", "labware.os.system", "ourlab.system", "packed.Tool",
+                 "shared.theirs.X"):  # fmt: skip
+        with pytest.raises(RefusedTarget):
+            locate(name, nested=True)
+    assert locate("labware.Net") is not None  # as the network itself
+    for name in ("labware.make", "labware.Tool", "labware.os.system"):
+        with pytest.raises(RefusedTarget):
             locate(name)
+    monkeypatch.setenv("LEYDEN_OWN_PACKAGES", "labware, os")
+    assert locate("labware.make", nested=True) is not None
+    for name in ("labware.os.system", "os.system"):
+        with pytest.raises(RefusedTarget):
+            locate(name)
+
+
+def test_git_gets_no_config_of_the_environment(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for key, value in {"COUNT": "1", "KEY_0": "core.fsmonitor", "VALUE_0": f"touch {here}/canary"}.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{key}", value)
+    versions()
+    untouched(here)
 
 
 FACTORIES = {
@@ -433,13 +604,13 @@ def test_trust_is_asked_for_and_passed_on(run: Path, monkeypatch: pytest.MonkeyP
     assert main(["eval", "run"]) == 2
 
 
-def test_trust_lifts_no_blocklist(
+def test_trust_lifts_no_rule_for_all(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     edited(run, {"model": {"_target_": "os.system", "command": "touch canary"}})
     given_away(run)
     assert main(["eval", "--trust", "run"]) == 2
-    assert "no flag allows it" in capsys.readouterr().err.replace("\n      ", " ")
+    assert "not of the classes and functions that a config may name" in capsys.readouterr().err.replace("\n      ", " ")
     untouched(run.parent)
 
 
@@ -491,8 +662,7 @@ def test_a_class_of_the_script_that_starts_the_run(monkeypatch: pytest.MonkeyPat
     Mine.__module__, Mine.__qualname__ = "__main__", "Mine"
     monkeypatch.setattr(main_module, "Mine", Mine, raising=False)
     monkeypatch.setattr(main_module, "os", os, raising=False)
-    monkeypatch.setitem(sys.modules, "script", main_module)
-    assert locate("__main__.Mine") is locate("script.Mine") is Mine
-    for alias in ("__main__.os.system", "script.os.system", "__main__.__dict__"):
+    assert locate("__main__.Mine") is Mine
+    for alias in ("__main__.os.system", "__main__.__dict__"):
         with pytest.raises(RefusedTarget):
             locate(alias)

@@ -7,7 +7,7 @@ from pathlib import Path
 from hostile_entries import QUIET, TRAIN, Entry, Make
 from test_limited_yaml import BOMBS
 from test_slurm_text import CONTROL
-from test_target_policy import ALIAS, ELSEWHERE, MODELS, SWEPT
+from test_target_policy import ALIAS, COPIED, ELSEWHERE, MODELS, NODE, SWEPT
 
 _OVERRIDES: Mapping[str, tuple[str, str]] = {
     # the override, and what the output names
@@ -82,7 +82,13 @@ def overrides() -> Iterator[Entry]:
     for name, (words, says) in ELSEWHERE.items():
         if not any("target_policy_examples" in word for word in words):
             yield Entry("override", name, (*words, "~model.parallel"), [says])
-    for name, (words, says) in SWEPT.items():
+    for name, value in COPIED.items():
+        if "target_policy_examples" not in value:
+            words = (*QUIET, "tags=[os.system]", f"+task.hidden={value}")
+            yield Entry("copied YAML", name, words, ["task.hidden"])
+    for name, (words, says) in {**SWEPT, **NODE}.items():
+        if any("target_policy_examples" in word for word in words):
+            continue
         yield Entry("hydra node", name, ("-m", "seed=1,2", *words), [says], harmless="sweep")
     yield Entry("hydra node", "an alias in one run", (f"+hydra.callbacks.a={ALIAS}",), ["hydra.callbacks.a._target_"])
 

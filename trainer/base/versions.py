@@ -1,5 +1,6 @@
 """Versions of the software that made a result."""
 
+import os
 import platform
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
@@ -35,8 +36,11 @@ def version_text() -> str:
 
 
 def _git_revision() -> str | None:
+    # without the environment's git config, which may name programs
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     command = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=12"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip() or None
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True, env=environment)
     except (OSError, subprocess.SubprocessError):
         return None
+    return done.stdout.strip() or None

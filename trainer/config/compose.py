@@ -28,7 +28,7 @@ from .leftover_keys import Leftover, drop_from_composition, leftovers, not_taken
 from .pinned_weights import with_pinned_weights
 from .provenance import Given, Origin
 from .schema import Config, with_processes_node
-from .target_policy.hydra_targets import hydra_problems
+from .target_policy.hydra_node import hydra_problems
 from .targets import make_importable
 from .validation import validated
 

@@ -21,6 +21,7 @@ from hydra._internal.config_repository import CachingConfigRepository, ConfigRep
 from hydra._internal.defaults_list import Overrides, _create_interpolation_map, create_defaults_list
 from hydra._internal.hydra import Hydra
 from hydra._internal.utils import create_config_search_path
+from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.default_element import InputDefault, ResultDefault
 from hydra.core.object_type import ObjectType
@@ -64,11 +65,12 @@ class ConfigLoader(ConfigLoaderImpl):
 
     Args:
         check: called with every YAML file before Hydra reads it.
+        check_place: called with every place of `hydra.searchpath` before Hydra imports it.
     """
 
-    def __init__(self, search_path: Any, check: Callable[[Path], None]):
+    def __init__(self, search_path: Any, check: Callable[[Path], None], check_place: Callable[[str], None]):
         super().__init__(search_path)
-        self.repository = _CheckedRepository(search_path, check)
+        self.repository = _CheckedRepository(search_path, check, check_place)
 
     def parsed(self, config_name: str | None, overrides: list[str]) -> tuple[list[Override], CachingConfigRepository]:
         """Overrides as every composition of this loader takes them, and the repository of its YAML files."""
@@ -113,15 +115,21 @@ class _CheckedRepository(ConfigRepository):
     that is tried.
     """
 
-    def __init__(self, search_path: Any, check: Callable[[Path], None]):
+    def __init__(self, search_path: Any, check: Callable[[Path], None], check_place: Callable[[str], None]):
+        self._check, self._check_place = check, check_place
         super().__init__(search_path)
-        self._check = check
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_CheckedRepository":
         # of Hydra's for each composition, which may add folders to its own search path
         copied = copy(self)
         copied.sources = list(self.sources)
         return copied
+
+    def initialize_sources(self, config_search_path: ConfigSearchPath) -> None:
+        for place in config_search_path.get_path():
+            if str(place.provider).startswith("hydra.searchpath"):
+                self._check_place(str(place.path))
+        super().initialize_sources(config_search_path)
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         source = _source_of(self, config_path)

@@ -10,13 +10,13 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import ValidationError
 
 from ..base.errors import Problem, listed, nearest, spelled
-from .blocklist.verdict import RefusedTarget, refused_name
 from .faults import raised_at
 from .known_names import DATASET_DECLARES
 from .known_names import known as known_name
 from .locate import locate
 from .option_classes import hints_of, option_class, options_of
 from .schema import Config, Target
+from .target_policy.allowed import REMEDY, RefusedTarget, refused_name
 from .target_policy.group_types import wrong_class
 from .targets import SUPPLIED
 from .validation import NO_IMPORT_PATH
@@ -55,9 +55,9 @@ def _nested(key: str, value: Any) -> Iterator[tuple[str, Target | Problem]]:
 def refused_names(config: Config) -> Iterator[Problem]:
     """Targets that no config may name, as far as their names decide it: nothing is imported."""
     for key, node in target_nodes(config):
-        reason = None if isinstance(node, Problem) else refused_name(node.target)
+        reason = None if isinstance(node, Problem) else refused_name(node.target, not _is_group_node(key))
         if reason is not None and not isinstance(node, Problem):
-            yield Problem(f"{key}._target_", reason, node.target)
+            yield Problem(f"{key}._target_", reason, node.target, REMEDY)
 
 
 def signature_problems(config: Config) -> Iterator[Problem]:
@@ -117,9 +117,9 @@ def _is_group_node(key: str) -> bool:
 def find(key: str, node: Target) -> Callable[..., Any] | Problem:
     """The class or function that a node names, or the problem."""
     try:
-        found = locate(node.target)
+        found = locate(node.target, not _is_group_node(key))
     except RefusedTarget as error:
-        return Problem(f"{key}._target_", str(error), node.target)
+        return Problem(f"{key}._target_", str(error), node.target, REMEDY)
     except ValueError as error:
         return Problem(f"{key}._target_", f"{error}{_meant(node.target)}", node.target)
     except Exception as error:  # A user-provided module may raise anything while it is imported.

@@ -41,8 +41,8 @@ def build(node: Target, **supplied: Any) -> Any:
     return _bound(node, supplied)()
 
 
-def _bound(node: Target, supplied: Mapping[str, Any]) -> "partial[Any]":
-    constructor = locate(node.target)
+def _bound(node: Target, supplied: Mapping[str, Any], nested: bool = False) -> "partial[Any]":
+    constructor = locate(node.target, nested)
     arguments = {name: _nested(value, name) for name, value in node.arguments.items()}
     for name, value in supplied.items():
         if arguments.get(name) is None and takes(constructor, name):
@@ -60,7 +60,7 @@ def _nested(value: Any, key: str) -> Any:
         if "_target_" not in value:
             return {name: _nested(item, f"{key}.{name}") for name, item in value.items()}
         node = Target.model_validate(value)
-        return _bound(node, {}) if node.partial else _built(node, key)
+        return _bound(node, {}, nested=True) if node.partial else _built(node, key)
     return [_nested(item, f"{key}.{number}") for number, item in enumerate(value)] if isinstance(value, list) else value
 
 
@@ -71,7 +71,7 @@ def _built(node: Target, key: str) -> Any:
         ValueError: a message that begins with an argument and its value (p=2) begins with the argument's key then.
     """
     try:
-        return build(node)
+        return _bound(node, {}, nested=True)()
     except ValueError as error:
         if not str(error).startswith(tuple(f"{name}{end}" for name in node.arguments for end in "=.")):
             raise

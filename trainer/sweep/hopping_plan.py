@@ -16,7 +16,7 @@ from ..config.locate import locate
 from ..config.schema import Config, Pipeline, with_processes_node
 from ..config.signatures import is_a
 from ..config.strategy_class import declared_before_import
-from ..config.target_policy.hydra_targets import LAUNCHER
+from ..config.target_policy.hydra_node import LAUNCHER
 from ..config.validation import validated
 from .results import Metric
 

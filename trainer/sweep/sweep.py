@@ -24,7 +24,7 @@ from ..config.compose import ComposedRun, Composer, parsed_overrides, resolved_t
 from ..config.hydra_compat import Callbacks, basic_sweeper, failure_of
 from ..config.pinned_weights import with_pinned_weights
 from ..config.schema import Config
-from ..config.target_policy.hydra_targets import hydra_problems
+from ..config.target_policy.hydra_node import hydra_problems
 from ..runs.folder import FROZEN, SWEEP, Claim, claim, freeze, pipeline_of, refuse_taken
 from ..runs.lease import hold_lease
 from .hopping_plan import HoppingPlan, is_pipeline

@@ -15,6 +15,7 @@ from ...base import limited_yaml
 from ...base.errors import refuse
 from ...base.paths import shown
 from ..hydra_compat import CachingConfigRepository, ConfigLoader
+from ..target_policy.allowed import refused_name
 from .hydra_errors import CompositionRequest, explained
 from .limits import limited
 from .resolved_values import without_hydra
@@ -31,7 +32,7 @@ class Loader(ConfigLoader):
     """Hydra's loader with three extensions of overrides: `data=` for `dataset=`, `GROUP=null`, no `+` for arguments."""
 
     def __init__(self, search_path: Any):
-        super().__init__(search_path, _refuse_too_large)
+        super().__init__(search_path, _refuse_too_large, _refuse_place)
         self._plain: dict[tuple[str | None, ...], Any] = {}
 
     def parsed(self, config_name: str | None, overrides: list[str]) -> tuple[list[Override], CachingConfigRepository]:
@@ -75,6 +76,13 @@ def nested_references(text: str) -> int:
         depth = depth + 1 if brace[0] == "${" else max(0, depth - 1)
         deepest = max(deepest, depth)
     return deepest
+
+
+def _refuse_place(place: str) -> None:
+    """Refuse a package of `hydra.searchpath` that no config may name: it is imported."""
+    scheme, _, package = place.rpartition("://")
+    if scheme == "pkg" and (reason := refused_name(package)) is not None:
+        raise refuse("hydra.searchpath", reason, place, "file://FOLDER")
 
 
 def _refuse_too_large(file: Path) -> None:

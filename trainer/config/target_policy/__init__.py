@@ -1,1 +1,1 @@
-"""Verdicts on what a config names besides the blocklist: group types, Hydra's own node, runs of other users."""
+"""What a config may name: the rule for all, group types, Hydra's own node, runs of other users."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import Problem
-from ..blocklist.names import CORE
 from ..lightning.base_classes import is_data_module_class, of_lightning
 
 
@@ -85,7 +84,7 @@ def wrong_class(key: str, target: str, found: Any) -> Problem | None:
     if not isinstance(found, type):
         package = target.partition(".")[0]
         text = f"is a function of {package}, which makes nothing of this group; {group.text}"
-        return Problem(f"{key}._target_", text, target) if package in CORE else None
+        return Problem(f"{key}._target_", text, target) if package in ("leyden", "numpy", "torch") else None
     text = f"is a class of another kind; {group.text}"
     return None if group.has(found) else Problem(f"{key}._target_", text, target)
 

@@ -1,7 +1,7 @@
 """Run folders of other users: what their configs may name without `--trust`.
 
-The blocklist (`blocklist.verdict`) is for everybody's configs. A folder of somebody else gets an allowlist: the names
-in Leyden's own YAML, and networks, optimizers, schedules and metrics of the installed packages. Whatever reads the
+The rule of `allowed` is for everybody's configs. Of what it allows, a folder of somebody else may name the names in
+Leyden's own YAML, and networks, optimizers, schedules and metrics of the installed packages. Whatever reads the
 config of a run asks here, the workers too: between two reads the owner may have changed the file.
 """
 

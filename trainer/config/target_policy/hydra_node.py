@@ -1,0 +1,96 @@
+"""What Hydra's own node of a config may name: callbacks, launcher, sweeper, logging, search path, variables."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from ...base.errors import Problem
+from ..composition.limits import limited
+from ..locate import locate
+from .allowed import REMEDY, RefusedTarget, origin_of
+
+LAUNCHER = "leyden.trainer.sweep.hopping_launcher.HoppingLauncher"
+"""hydra/launcher=pipeline, which Leyden starts itself."""
+SWEEPER = "leyden.trainer.sweep.study.sweeper.OptunaSweeper"
+"""hydra/sweeper=optuna, which Leyden starts itself."""
+_CORE = "hydra._internal.core_plugins."
+_PLUGINS = {
+    "hydra.launcher._target_": (LAUNCHER, f"{_CORE}basic_launcher.BasicLauncher"),
+    "hydra.sweeper._target_": (SWEEPER, f"{_CORE}basic_sweeper.BasicSweeper"),
+}
+_LOGGING = {
+    "()": ("colorlog.ColoredFormatter",), "class": ("logging.StreamHandler", "logging.FileHandler"),
+    "filename": ("${hydra.runtime.output_dir}/${hydra.job.name}.log", "hydra-${hydra.job.name}.log"),
+    "stream": ("ext://sys.stdout", "ext://sys.stderr"), "style": ("%", "$"), ".": (),
+}  # fmt: skip
+"""Values in the logging that Hydra ships, by key; levels, formats and names of handlers are free."""
+_CODE = re.compile(
+    "(PYTHON|LD_|DYLD_|GIT_|PATH|BASH|HYDRA_|TORCH|TRITON|LEYDEN_|HOME|XDG_|ENV$|OPENSSL|SSL|GCONV)"
+    "|.*(PATH|PRELOAD|PLUGIN|MODULE|LIBRAR|EXECUTABLE|OPTIONS)"
+)
+"""Names of environment variables that may decide which code is loaded."""
+
+
+@limited()
+def hydra_problems(hydra: DictConfig) -> list[Problem]:
+    """Problems of the node `hydra` of a composition. Nothing is imported that is refused by name, nothing is called."""
+    problems = [each for name in ("callbacks", "launcher", "sweeper", "job_logging", "hydra_logging")
+                for each in _in(f"hydra.{name}", OmegaConf.select(hydra, name))]  # fmt: skip
+    for variable in map(str, OmegaConf.select(hydra, "job.env_set") or {}):
+        if _CODE.match(variable.upper()):
+            text = "may decide which code processes load, and no config may set it"
+            problems.append(
+                Problem(f"hydra.job.env_set.{variable}", text, remedy=f"export {variable}=..., before leyden")
+            )
+    return problems
+
+
+def _in(key: str, node: Any) -> Iterator[Problem]:
+    if not isinstance(node, dict | list) and not OmegaConf.is_config(node):
+        return
+    raw: Any = OmegaConf.to_container(node, resolve=False) or ()
+    for name in raw if isinstance(raw, dict) else range(len(raw)):
+        inner, value = f"{key}.{name}", _value(node, name, raw[name])
+        reason = _of_logging(str(name), value, raw[name]) if "_logging" in key else _refused(inner, value)
+        if reason is not None:
+            yield Problem(
+                inner, reason, value, "hydra/job_logging=default, or leave it out" if "_logging" in key else REMEDY
+            )
+        yield from _in(inner, value)
+
+
+def _value(node: Any, name: Any, raw: Any) -> Any:
+    """A resolved value; as it is written where it has none before the trials are known."""
+    try:
+        return raw if OmegaConf.is_missing(node, name) else node[name]
+    except OmegaConfBaseException:
+        return raw
+
+
+def _of_logging(name: str, value: Any, raw: Any) -> str | None:
+    allowed = _LOGGING.get(name)
+    if isinstance(value, str) and value.startswith(("ext://", "cfg://")) and name != "stream":
+        return "names an object, which logging may not"
+    if allowed is None or (raw if name == "filename" else value) in allowed:
+        return None
+    return f"is none of Hydra's logging, which has {' and '.join(allowed) or 'no such key'}"
+
+
+def _refused(key: str, value: Any) -> str | None:
+    name = key.rpartition(".")[2]
+    if name == "custom_search_space" and origin_of(str(value)) != "own":
+        return "is no function of your own"
+    if name not in ("_target_", "custom_search_space") or value in _PLUGINS.get(key, ()):
+        return None
+    if not isinstance(value, str) or (key in _PLUGINS and not value.startswith("hydra_plugins.")):
+        return "is no launcher or sweeper of Hydra's or of hydra_plugins"
+    try:
+        locate(value, nested=True)
+    except RefusedTarget as error:
+        return str(error)
+    except Exception as error:
+        return str(error) if key in _PLUGINS else None  # of others Hydra says what is wrong
+    return None
