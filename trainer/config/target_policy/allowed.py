@@ -60,7 +60,8 @@ def refused_name(name: str, nested: bool = False) -> str | None:
     origin = origin_of(name)
     if name in VALUES or name.startswith("math.") or origin in ("own", "nowhere"):
         return None
-    known = name in NAMES or name.startswith(PACKAGES) or not nested
+    is_class = parts[-1][0].isupper()  # by its name: a function of torch is refused without importing torch
+    known = name in NAMES or name.startswith(PACKAGES) or (is_class and not nested)
     if origin == "installed" and known and not any(part.startswith("_") for part in parts):
         return None
     return "is not of the classes and functions that a config may name"
