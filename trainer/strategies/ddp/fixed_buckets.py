@@ -24,9 +24,13 @@ class FixedBuckets(DistributedDataParallel):
 
     @override
     def _ddp_init_helper(
-        self, parameters: list[nn.Parameter], expect_sparse_gradient: list[bool], names: Any, static_graph: bool
+        self,
+        parameters: list[nn.Parameter],
+        expect_sparse_gradient: list[bool],
+        param_to_name_mapping: Any,
+        static_graph: bool,
     ) -> None:
         if static_graph or not self.find_unused_parameters:
             parameters, expect_sparse_gradient = parameters[::-1], expect_sparse_gradient[::-1]
-            names = self._build_debug_param_to_name_mapping(parameters)
-        super()._ddp_init_helper(parameters, expect_sparse_gradient, names, static_graph)
+            param_to_name_mapping = self._build_debug_param_to_name_mapping(parameters)
+        super()._ddp_init_helper(parameters, expect_sparse_gradient, param_to_name_mapping, static_graph)
