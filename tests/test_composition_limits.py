@@ -3,6 +3,7 @@
 import resource
 import signal
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,20 @@ from omegaconf import OmegaConf
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
+from leyden.trainer.config import limits
 from leyden.trainer.config.compose import Composer
-from leyden.trainer.config.composition import limits
 from leyden.trainer.config.composition.loader import nested_references
 from leyden.trainer.config.composition.resolved_values import plain
 
 REFERENCES = "x0: xxxxxxxxxx\n" + "".join(f"x{n}: '" + f"${{x{n - 1}}}" * 10 + "'\n" for n in range(1, 10))
 NODES = "x0: [1]\n" + "".join(f"x{n}: [" + f"'${{x{n - 1}}}', " * 6 + "]\n" for n in range(1, 12))
 ONE_TEXT = f'a: {"x" * 300_000}\nx: "{"${a}" * 900}"\n'
+
+
+@pytest.fixture(autouse=True)
+def in_a_command() -> Iterator[None]:
+    with limits.in_a_command():
+        yield
 
 
 def composer_of(folder: Path, text: str) -> Composer:

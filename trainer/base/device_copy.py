@@ -15,9 +15,18 @@ def on_device(tensor: Tensor, device: torch.device) -> Tensor:
     return pinned.to(device, non_blocking=True)
 
 
-def numbers_on_device(numbers: Sequence[float], device: torch.device) -> Tensor:
-    """The numbers as float64 on a device."""
-    return on_device(torch.tensor(numbers, dtype=torch.float64), device)
+def numbers_on_device(numbers: Sequence[Tensor | float], device: torch.device) -> Tensor:
+    """The numbers as float64 on a device, by one copy, unless some are scalars of tensors."""
+    plain = [number for number in numbers if not isinstance(number, Tensor)]
+    if len(plain) == len(numbers):
+        return on_device(torch.tensor(plain, dtype=torch.float64), device)
+    scalars = [
+        on_device(number, device).reshape(()).double()
+        if isinstance(number, Tensor)
+        else torch.full((), number, dtype=torch.float64, device=device)
+        for number in numbers
+    ]
+    return torch.stack(scalars)
 
 
 def pinned(batch: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from ..base.errors import ConfigError, SystemFailure, listed, nearest, refuse
 from ..base.open_files import open_file_error
+from ..config.limits import in_a_command
 from . import inspect_verbs, run_verbs, train_verbs
 from .help import help_text, verb_text
 from .verbs import VERBS, all_flags, verbs_with
@@ -24,7 +25,8 @@ def entry_point() -> NoReturn:
 def main(arguments: Sequence[str]) -> int:
     """Run one command. Returns the exit code; a user error is printed to stderr and gives 2."""
     try:
-        return _dispatch(_parsed(arguments))
+        with in_a_command():
+            return _dispatch(_parsed(arguments))
     except ConfigError as error:
         print(error.rendered(), file=sys.stderr)
         return 2

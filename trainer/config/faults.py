@@ -11,8 +11,8 @@ from typing import Any
 
 from ..base.errors import CannotStart, Problem
 from ..base.paths import shown
+from .allowed_targets import RefusedTarget
 from .schema import Target
-from .target_policy.allowed import RefusedTarget
 from .target_policy.group_types import wrong_object
 from .targets import build
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
-from .target_policy.allowed import RefusedTarget, refused_name, refused_object
+from .allowed_targets import RefusedTarget, refused_name, refused_object
 
 
 def make_importable(folders: Iterable[str]) -> None:

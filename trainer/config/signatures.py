@@ -10,13 +10,13 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import ValidationError
 
 from ..base.errors import Problem, listed, nearest, spelled
+from .allowed_targets import REMEDY, RefusedTarget, refused_name
 from .faults import raised_at
 from .known_names import DATASET_DECLARES
 from .known_names import known as known_name
 from .locate import locate
 from .option_classes import hints_of, option_class, options_of
 from .schema import Config, Target
-from .target_policy.allowed import REMEDY, RefusedTarget, refused_name
 from .target_policy.group_types import wrong_class
 from .targets import SUPPLIED
 from .validation import NO_IMPORT_PATH

@@ -11,15 +11,14 @@ from lightning.fabric.strategies.strategy import Strategy
 from torch import Tensor, nn
 from torchmetrics import Metric, MetricCollection
 
-from ..base.device_copy import numbers_on_device, on_device
+from ..base.device_copy import numbers_on_device
+from .communication.metric_lists import join_lists
 from .communication.plain_values import broadcast_value
-from .metric_lists import join_lists
 
 Phase = Literal["train", "val", "test"]
 _REDUCTIONS = ("mean", "sum", "min", "max")
 _IDENTITY = {"mean": 0.0, "sum": 0.0, "min": torch.inf, "max": -torch.inf}
-Weight = float | Tensor
-"""Of a value in a mean: its samples, or a float64 scalar on the device."""
+Weight = float | Tensor  # of a value in a mean: its samples, or a float64 scalar on the device
 _FOLD_EVERY = 256
 """Pending values of a name before they are reduced to one: bounds memory without synchronizing with the device."""
 
@@ -57,11 +56,11 @@ class MetricEntry:
         if not self.of_step:
             return None, 0.0
         device = next((v.device for _, v, _ in self.of_step if isinstance(v, Tensor)), torch.device("cpu"))
-        values = torch.stack([_scalar(value, device).double() for _, value, _ in self.of_step])
+        values = numbers_on_device([value for _, value, _ in self.of_step], device)
         weights = [weight for _, _, weight in self.of_step]
         if self.reduction != "mean":
             return _reduced(values, self.reduction), sum(weights)
-        return (values * _on_device(weights, device)).sum(), sum(weights)
+        return (values * numbers_on_device(weights, device)).sum(), sum(weights)
 
     def step_value(self) -> Tensor | None:
         """The newest step's value on this worker; None without samples."""
@@ -73,8 +72,8 @@ class MetricEntry:
         if not self.waiting:
             return
         device = next((v.device for v, _ in self.waiting if isinstance(v, Tensor)), torch.device("cpu"))
-        values = torch.stack([_scalar(v, device) for v, _ in self.waiting]).double()
-        weights = _on_device([weight for _, weight in self.waiting], device)
+        values = numbers_on_device([value for value, _ in self.waiting], device)
+        weights = numbers_on_device([weight for _, weight in self.waiting], device)
         self.weight = self.weight + sum(weight for _, weight in self.waiting)
         self.waiting.clear()
         folded = (values * weights).sum() if self.reduction == "mean" else _reduced(values, self.reduction)
@@ -382,9 +381,9 @@ def _over_workers(
         return []
     device = next((total.device for total in totals if total is not None), torch.device("cpu"))
     filled = [_IDENTITY[n.reduction] if t is None else t for n, t in zip(names, totals, strict=True)]
-    stacked = torch.stack([_scalar(total, device) for total in filled]).double()
+    stacked = numbers_on_device(filled, device)
     operations = ["sum" if name.reduction == "mean" else name.reduction for name in names]
-    weight = _on_device(weights, device)
+    weight = numbers_on_device(weights, device)
     both = strategy.all_reduce(torch.cat([stacked, weight]).to(strategy.root_device), reduce_op="sum").tolist()
     reduced = {"sum": both[: len(names)]}
     for operation in sorted({*operations} - {"sum"}):
@@ -397,19 +396,5 @@ def _counts(weight: Weight) -> bool:
     return isinstance(weight, Tensor) or weight != 0
 
 
-def _on_device(weights: list[Weight], device: torch.device) -> Tensor:
-    """The weights as float64."""
-    numbers = [weight for weight in weights if not isinstance(weight, Tensor)]
-    if len(numbers) == len(weights):
-        return numbers_on_device(numbers, device)  # one copy
-    return torch.stack([_scalar(weight, device) for weight in weights])
-
-
 def _reduced(values: Tensor, reduction: str) -> Tensor:
     return values.max() if reduction == "max" else values.min() if reduction == "min" else values.sum()
-
-
-def _scalar(value: Tensor | float, device: torch.device) -> Tensor:
-    if isinstance(value, Tensor):
-        return on_device(value, device).reshape(())
-    return torch.full((), value, dtype=torch.float64, device=device)

@@ -14,10 +14,10 @@ from yaml import YAMLError
 from ...base import limited_yaml
 from ...base.errors import refuse
 from ...base.paths import shown
+from ..allowed_targets import origin_of
 from ..hydra_compat import CachingConfigRepository, ConfigLoader
-from ..target_policy.allowed import refused_name
+from ..limits import limited
 from .hydra_errors import CompositionRequest, explained
-from .limits import limited
 from .resolved_values import without_hydra
 
 SHIPPED = Path(str(resources.files("leyden.conf")))
@@ -81,8 +81,9 @@ def nested_references(text: str) -> int:
 def _refuse_place(place: str) -> None:
     """Refuse a package of `hydra.searchpath` that no config may name: it is imported."""
     scheme, _, package = place.rpartition("://")
-    if scheme == "pkg" and (reason := refused_name(package)) is not None:
-        raise refuse("hydra.searchpath", reason, place, "file://FOLDER")
+    if scheme == "pkg" and (origin_of(package) == "stdlib" or "__" in package):
+        text = "is Python's own: a package with YAML files is wanted"
+        raise refuse("hydra.searchpath", text, place, "file://FOLDER")
 
 
 def _refuse_too_large(file: Path) -> None:

@@ -11,8 +11,8 @@ from omegaconf.errors import OmegaConfBaseException
 from ...base.errors import ConfigError, Problem, refuse
 from ...hardware.topology import resolve_device_kind
 from ...runs.renamed import with_new_names
+from ..limits import limited
 from ..schema import TASK_LOADERS
-from .limits import limited
 
 
 @limited()

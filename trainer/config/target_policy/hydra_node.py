@@ -8,9 +8,9 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ...base.errors import Problem
-from ..composition.limits import limited
+from ..allowed_targets import REMEDY, RefusedTarget, origin_of
+from ..limits import limited
 from ..locate import locate
-from .allowed import REMEDY, RefusedTarget, origin_of
 
 LAUNCHER = "leyden.trainer.sweep.hopping_launcher.HoppingLauncher"
 """hydra/launcher=pipeline, which Leyden starts itself."""

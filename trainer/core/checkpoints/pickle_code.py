@@ -10,8 +10,11 @@ _NAMED = re.compile(
     rf"{_CALLED.pattern}|torch\.(storage\.)?[A-Z]\w*Storage|torch\.(bool|(b?float|u?int|complex)\d+\w*)"
 )
 _FILLING = ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "BUILD")
-_NUMBERS = {kind: [1, 0, True] for kind in ("BININT", "BININT1", "BININT2", "LONG1")}
-_ATOMS = {**_NUMBERS, **{kind: [1, None, True] for kind in ("NONE", "NEWTRUE", "NEWFALSE", "BINFLOAT")}}
+_NUMBERS: dict[str, list[Any]] = {kind: [1, 0, True] for kind in ("BININT", "BININT1", "BININT2", "LONG1")}
+_ATOMS: dict[str, list[Any]] = {
+    **_NUMBERS,
+    **{kind: [1, None, True] for kind in ("NONE", "NEWTRUE", "NEWFALSE", "BINFLOAT")},
+}
 _OTHERS = {
     *_FILLING, "PROTO", "STOP", "MARK", "GLOBAL", "REDUCE", "BINPERSID", "BINPUT", "LONG_BINPUT", "BINGET",
     "LONG_BINGET", "BINUNICODE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
@@ -60,7 +63,7 @@ def refuse_code(pickle: bytes, most: int) -> None:
             if kind in _FILLING and stack[-1][2]:
                 raise ValueError("its pickle changes a value that it has repeated")
             if opcode.stack_after:
-                holder = stack.pop() if kind in _FILLING else [1, what, False]
+                holder: list[Any] = stack.pop() if kind in _FILLING else [1, what, False]
                 holder[0] += sum(values for values, _, _ in taken)
                 stack.append(holder)
                 if holder[0] > most:

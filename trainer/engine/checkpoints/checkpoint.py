@@ -21,9 +21,9 @@ from ...base.heartbeat import CHECKPOINT, SYNCHRONIZATION, heartbeat
 from ...core import threads
 from ...core.checkpoints.checkpoint_io import FORMAT, refuse_not_finite, shards_of, write
 from ...core.checkpoints.container import DamagedCheckpoint
+from ...core.communication.metric_lists import join_lists
 from ...core.communication.plain_values import all_gather_values
 from ...core.lightning_compat import precision_of
-from ...core.metric_lists import join_lists
 from ...core.state import RunState
 from ...runs.checkpoints import path_of
 from ...runs.sessions import Record, Session, check_session

@@ -7,7 +7,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
-from .communication.plain_values import all_gather_values
+from .plain_values import all_gather_values
 
 
 def join_lists(metric: Metric) -> None:

@@ -8,10 +8,13 @@ from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_DATA, getpagesize, getrlimit, setrlimit
 from typing import Any
 
-from ...base.errors import ConfigError, refuse
+from ..base.errors import ConfigError, refuse
 
 MAX_SECONDS = 30.0  # of computing, in which waiting for a slow file system does not count
 MAX_BYTES = 2 << 30  # beyond what the process has
+
+
+_enforced = False
 
 
 class _TooLong(BaseException):
@@ -23,13 +26,25 @@ def _expired(*_: Any) -> None:
 
 
 @contextmanager
+def in_a_command() -> Generator[None, None, None]:
+    """Context of a command, in which the limits count. A program that calls Leyden keeps its signals and limits."""
+    global _enforced
+    before, _enforced = _enforced, True
+    try:
+        yield
+    finally:
+        _enforced = before
+
+
+@contextmanager
 def limited() -> Generator[None, None, None]:
-    """While a composition is read, in the main thread. May be nested.
+    """While a command reads a composition, in its main thread. May be nested.
 
     Raises:
         ConfigError: it has taken too long, or too much memory.
     """
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGVTALRM) is _expired:
+    nested = signal.getsignal(signal.SIGVTALRM) is _expired
+    if not _enforced or nested or threading.current_thread() is not threading.main_thread():
         yield
         return
     handler, (soft, hard) = signal.signal(signal.SIGVTALRM, _expired), getrlimit(RLIMIT_DATA)
