@@ -108,12 +108,12 @@ class RecordsCalls(Callback):
         assert get_original_cwd() == os.getcwd()
         assert to_absolute_path("foo/bar") == f"{os.getcwd()}/foo/bar"
         assert Path(HydraConfig.get().runtime.output_dir).is_dir()
-        self._record(f"{self._number} starts, {os.environ['LEYDEN_WORD']}, done: {self._is_done(config)}")
+        self._record(f"{self._number} starts, {os.environ['LAB_WORD']}, done: {self._is_done(config)}")
 
     def on_job_end(self, config: Any, job_return: Any, **kwargs: Any) -> None:
         assert HydraConfig.get().job.num == config.hydra.job.num
         assert self._number == config.hydra.job.num, "each job has a callback of its own"
-        self._record(f"{self._number} ends, {os.environ['LEYDEN_WORD']}, done: {self._is_done(config)}")
+        self._record(f"{self._number} ends, {os.environ['LAB_WORD']}, done: {self._is_done(config)}")
 
     def on_multirun_end(self, config: Any, **kwargs: Any) -> None:
         self._record("multirun ends")
@@ -130,7 +130,7 @@ class RecordsEnvironment:
     """Writes an environment variable to the run's folder."""
 
     def on_fit_end(self, state: Any) -> None:
-        (state.run_dir / "environment").write_text(os.environ["LEYDEN_WORD"])
+        (state.run_dir / "environment").write_text(os.environ["LAB_WORD"])
 
 
 class Prints:

@@ -234,14 +234,15 @@ def test_verbs_that_write_into_a_strangers_folder_ask_for_trust(
     "case", ["its own", "elsewhere", "of no pipeline", pytest.param("a stranger's", marks=as_root)]
 )
 def test_a_pipeline_trains_its_own_trials_alone(run: Path, tmp_path: Path, case: str) -> None:
-    pipeline = tmp_path / "pipeline"
-    (pipeline).mkdir()
+    pipeline = tmp_path / "sweep" / "pipeline"
+    pipeline.mkdir(parents=True)
     (pipeline / "config.yaml").write_text("seed: 1\n")
-    trial = run if case != "elsewhere" else shutil.copytree(run, tmp_path / "own" / "trial")
+    # hydra.sweep.subdir may have several parts
+    trial = shutil.copytree(run, tmp_path / ("own" if case == "elsewhere" else "sweep") / "job" / "0")
     if case != "of no pipeline":
         record_pipeline(trial, pipeline)
     if case == "a stranger's":
-        given_away(run)
+        given_away(trial)
     if case == "its own":
         refuse_other_trials(pipeline, [trial])
     else:

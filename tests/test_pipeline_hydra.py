@@ -44,7 +44,7 @@ hydra:
     subdir: ${{hydra.job.override_dirname}}
   job:
     name: named_by_config
-    env_set: {{LEYDEN_WORD: spoken}}
+    env_set: {{LAB_WORD: spoken}}
     config: {{override_dirname: {{kv_sep: _, item_sep: +, exclude_keys: [optimizer.weight_decay]}}}}
   callbacks:
     records: {{_target_: pipeline_examples.RecordsCalls, file: calls.txt}}
@@ -58,7 +58,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder, with a user's own configs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(HERE)
-    monkeypatch.delenv("LEYDEN_WORD", raising=False)
+    monkeypatch.delenv("LAB_WORD", raising=False)
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "study.yaml").write_text(STUDY)
     yield tmp_path
@@ -150,7 +150,7 @@ def test_one_job_where_the_command_line_says(here: Path, capsys: pytest.CaptureF
         ("optimizer=sgd seed=1,2 hydra.verbose=true,false", "hydra.verbose = true,false is Hydra's own key"),
         ("optimizer=sgd boo=bar", "boo = bar there is no such key"),
         ("optimizer=sgd seed=1,2 hydra.job.chdir=true", "hydra.job.chdir = true takes a job to its folder"),
-        ("optimizer=sgd seed=1,2 hydra.job.env_set.LEYDEN_WORD=${seed}", "one value of hydra.job.env_set.LEYDEN_WORD"),
+        ("optimizer=sgd seed=1,2 hydra.job.env_set.LAB_WORD=${seed}", "one value of hydra.job.env_set.LAB_WORD"),
         ("optimizer=sgd seed=1,2 hydra.sweep.subdir=same", "trials 0 and 1 would share a folder"),
         ("optimizer=sgd optimizer.lr=interval(0.1,1)", "does not support sweep type"),
     ],

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.atomic_file import atomic_file
+from ..base.open_files import is_lack
 from ..base.paths import shown
 from ..base.storage import located
 from ..base.untrusted_file import DamagedFile, read_mapping
@@ -110,8 +111,10 @@ def last_good_checkpoint(run_dir: Path) -> str:
     run_dir = located(run_dir) or run_dir
     try:
         trials = trials_in(run_dir)
-    except (OSError, ValueError, KeyError, TypeError):  # removed, or damaged
-        return "there is nothing to continue from"
+    except (OSError, ValueError, KeyError, TypeError) as error:  # removed, or damaged
+        if not is_lack(error):
+            return "there is nothing to continue from"
+        trials = []
     if trials:
         kept = sum(bool(intact(trial)) for trial in trials)
         checkpoints = f"{kept} of its {len(trials)} trials have a checkpoint"

@@ -144,7 +144,7 @@ def refuse_other_trials(pipeline: Path, trials: Sequence[Path]) -> None:
     """
     for trial in trials:
         owner, fault = None, ""
-        if trial.resolve().parent != pipeline.resolve().parent:
+        if pipeline.resolve().parent not in trial.resolve().parents:
             fault = "lies outside of the folder of this pipeline's sweep"
         elif (found := pipeline_of(trial)) is None or found.resolve() != pipeline.resolve():
             fault = "does not name this pipeline in its pipeline.json"
