@@ -164,7 +164,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(freeze: Freeze, capsys: pyte
 def test_checkpoints_that_are_none_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.ckpt"
     path.write_bytes(content)
-    with pytest.raises(checkpoint_io.DamagedCheckpoint, match="damaged"):
+    with pytest.raises(checkpoint_io.DamagedCheckpoint, match=r"damaged|not a zip file"):
         checkpoint_io.read(path)
 
 
