@@ -22,11 +22,12 @@ from forked_commands import forked_commands
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 from pool import Pool
-from runs import Freeze, Processes
+from runs import TINY, Freeze, Processes
 from slurm_cluster import SlurmCluster
 
 from leyden.trainer.config.compose import Composer
 from leyden.trainer.config.composition.resolved_values import without_hydra
+from leyden.trainer.entrypoints.start import start
 
 # ignored where a shell has started the tests in its background, and so in every command that they start
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -151,6 +152,16 @@ def freeze(tmp_path: Path) -> Freeze:
         return run_dir
 
     return make
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished training with several checkpoints, to be copied."""
+    run_dir = tmp_path_factory.mktemp("whole") / "run"
+    run_dir.mkdir()
+    (run_dir / "config.yaml").write_text(_frozen((*TINY, "callbacks.checkpoint.keep_last=5")))
+    assert start(run_dir) == 0
+    return run_dir
 
 
 @pytest.fixture(scope="session")

@@ -128,17 +128,6 @@ WRONG: dict[str, tuple[Change, str]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from conftest import _frozen
-
-    run_dir = tmp_path_factory.mktemp("whole") / "run"
-    run_dir.mkdir()
-    (run_dir / "config.yaml").write_text(_frozen((*TINY, "callbacks.checkpoint.keep_last=5")))
-    assert start(run_dir) == 0
-    return run_dir
-
-
 def spoiled(whole: Path, to: Path, change: Change, every: bool = False) -> Path:
     """A copy whose newest checkpoint, or every one, is well-formed and wrong."""
     shutil.copytree(whole, to)

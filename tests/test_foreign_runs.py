@@ -10,7 +10,6 @@ from typing import Any
 import pydantic
 import pytest
 import yaml
-from runs import TINY
 
 from leyden.trainer.base.atomic_file import write_atomically
 from leyden.trainer.base.errors import ConfigError
@@ -31,21 +30,10 @@ STRANGER = 54321
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from conftest import _frozen
-
-    run_dir = tmp_path_factory.mktemp("trained") / "run"
-    run_dir.mkdir()
-    (run_dir / "config.yaml").write_text(_frozen((*TINY, "callbacks.checkpoint.keep_last=5")))
-    assert start(run_dir) == 0
-    return run_dir
-
-
 @pytest.fixture
-def run(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def run(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    return shutil.copytree(trained, tmp_path / "run")
+    return shutil.copytree(whole, tmp_path / "run")
 
 
 def given_away(run_dir: Path) -> None:
@@ -71,9 +59,9 @@ REFUSED = {"doctor", "pipeline"}
 
 
 @pytest.mark.parametrize("key", [*keys(Config), "later", "trainer.later", "topology.later"])
-def test_each_key_of_a_strangers_config_is_allowed_dropped_or_refused(key: str, trained: Path) -> None:
+def test_each_key_of_a_strangers_config_is_allowed_dropped_or_refused(key: str, whole: Path) -> None:
     """A key of later must be put on a list before a stranger may set it."""
-    values = frozen_values(trained)
+    values = frozen_values(whole)
     *parents, last = key.split(".")
     node = values
     for parent in parents:
@@ -83,16 +71,16 @@ def test_each_key_of_a_strangers_config_is_allowed_dropped_or_refused(key: str, 
     known = any(f"{key}.".startswith(f"{each}.") for each in listed)
     if key in REFUSED or key.endswith("later") or key == "topology.launcher":
         with pytest.raises(ConfigError, match="--trust"):
-            restricted(values, trained, {STRANGER})
+            restricted(values, whole, {STRANGER})
     else:
         assert known, f"{key} is on no list of untrusted_runs"
-        assert restricted(values, trained, {STRANGER})
+        assert restricted(values, whole, {STRANGER})
 
 
-def test_of_a_strangers_config_what_writes_or_loads_code_is_dropped(trained: Path) -> None:
+def test_of_a_strangers_config_what_writes_or_loads_code_is_dropped(whole: Path) -> None:
     logger = {"csv": {"_target_": "evil.Logger", "root_dir": "/tmp"}}
-    values = {**frozen_values(trained), "logger": logger, "python_path": ["/evil"], "init_from": "/evil"}
-    found = restricted(values, trained, {STRANGER})
+    values = {**frozen_values(whole), "logger": logger, "python_path": ["/evil"], "init_from": "/evil"}
+    found = restricted(values, whole, {STRANGER})
     assert (found["logger"], found["python_path"], found["init_from"]) == ({}, [], None)
 
 

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 
 def beside(path: Path) -> Path:
-    """A name for a temporary file in the folder of `path`, which nobody can have guessed and put a link at."""
+    """An unpredictable name for a temporary file in the folder of `path`: no link can have been put there."""
     return path.with_name(f".{path.name}.{secrets.token_hex(8)}")
 
 

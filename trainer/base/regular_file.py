@@ -37,9 +37,7 @@ def open_regular(path: Path, follow_links: bool = True, folder: int | None = Non
             raise NotRegularFile(path) from None
         error.filename = str(path)
         raise
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise NotRegularFile(path)
+    _refuse_other_kinds(descriptor, path)
     return open(descriptor, "rb")
 
 
@@ -54,10 +52,15 @@ def open_to_append(path: Path) -> TextIO:
     try:
         descriptor = os.open(path, flags, 0o666)
     except OSError as error:
-        if error.errno in (errno.ENXIO, errno.ELOOP):  # a FIFO that nobody reads, a link
+        if error.errno in (errno.ENXIO, errno.ELOOP):  # a FIFO without a reader, a link
             raise NotRegularFile(path) from None
         raise
+    _refuse_other_kinds(descriptor, path)
+    return open(descriptor, "a", encoding="utf-8")
+
+
+def _refuse_other_kinds(descriptor: int, path: Path) -> None:
+    """Close and refuse what was opened if it is no regular file."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise NotRegularFile(path)
-    return open(descriptor, "a", encoding="utf-8")

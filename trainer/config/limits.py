@@ -13,7 +13,6 @@ from ..base.errors import ConfigError, refuse
 MAX_SECONDS = 30.0  # of computing, in which waiting for a slow file system does not count
 MAX_BYTES = 2 << 30  # beyond what the process has
 
-
 _enforced = False
 
 

@@ -19,7 +19,7 @@ _REMEDY = "remove the file: the run then has the config with which it began"
 class OpenedRun:
     """A run folder and its frozen files, each opened once: what is read is what the owners are asked of.
 
-    By their paths they could be exchanged between the two, as by a link that somebody else turns.
+    Found by their paths, they could be replaced between the two, as by a link that another user changes.
 
     Attributes:
         owners: user ids of the folder, and of each file that was read.

@@ -45,7 +45,7 @@ def reopened(folder: Path, changes: Sequence[str]) -> Sweep | None:
             )
         return None
     require_optuna()
-    _refuse_foreign(folder)
+    _refuse_foreign(folder / JOURNAL)
     _refuse_elsewhere(folder, hydra["runtime"]["cwd"])
     quoted = str(folder).replace("'", "\\'")
     given = [*hydra["overrides"]["hydra"], *hydra["overrides"]["task"]]
@@ -79,12 +79,11 @@ def _composer(hydra: Any) -> Composer:
     return Composer(searched[0] if searched else None, hydra["job"]["config_name"])
 
 
-def _refuse_foreign(folder: Path) -> None:
-    # some samplers keep their state in the journal as a pickle
-    for file in (folder, folder / SWEEP, folder / JOURNAL):
-        if file.stat().st_uid != os.geteuid() and not is_trusted():
-            text = "belongs to another user, and a study that goes on reads what they have written"
-            raise refuse("SWEEP", text, shown(file), "the flag --trust, after reading it")
+def _refuse_foreign(journal: Path) -> None:
+    # some samplers keep their state in it as a pickle; the sweep's folder and file were asked for before
+    if journal.stat().st_uid != os.geteuid() and not is_trusted():
+        text = "belongs to another user, and a study that goes on reads what they have written"
+        raise refuse("SWEEP", text, shown(journal), "the flag --trust, after reading it")
 
 
 def _refuse_elsewhere(folder: Path, began: str) -> None:

@@ -1,6 +1,6 @@
 """Run folders of other users: what their configs may name without `--trust`.
 
-The rule of `allowed_targets` is for everybody's configs. Of what it allows, a folder of somebody else may name the
+The rule of `allowed_targets` is for every config. Of what it allows, the config of another user's run may name the
 names in Leyden's own YAML, and networks, optimizers, schedules and metrics of the installed packages. Whatever reads
 the config of a run asks here, the workers too: between two reads the owner may have changed the file.
 """

@@ -1,4 +1,4 @@
-"""Restored parts of a checkpoint, compared with the objects that have loaded them: before the first step meets them."""
+"""Restored parts of a checkpoint, compared with the objects that have loaded them before the first step uses them."""
 
 import copy
 import math

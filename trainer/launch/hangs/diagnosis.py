@@ -110,7 +110,7 @@ def is_stopped(report: ProgressReport) -> bool:
 
 
 def _may_be_slow(reports: Sequence[ProgressReport], asynchronous: bool) -> bool:
-    """Whether all workers are where none has been before and none waits for another: nobody knows how long it takes."""
+    """Whether all workers are in a phase for the first time, whose duration is unknown, and none waits for another."""
     workers = [report for report in reports if report.role.kind == "worker"]
     phases = {worker.phase for worker in workers}
     together = len(phases) == 1 or (asynchronous and SYNCHRONIZATION not in phases)
