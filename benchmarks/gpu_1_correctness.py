@@ -204,8 +204,9 @@ def out_of_memory(device: str) -> Outcome:
     if device == "cpu":
         raise Skipped("the host would swap")
     with tempfile.TemporaryDirectory() as folder:
-        options = ["dataset=synthetic", "model=mlp", "model.hidden=[400000]", "batch_size=1024", *SHORT]
-        text = train(Path(folder) / "run", device, [*options, "dataset.samples=2048", "trainer.max_steps=2"], code=1)
+        options = ["dataset=synthetic", "dataset.image_shape=[3,224,224]", "dataset.samples=4096", "augment=none",
+                   "model=resnet50", "batch_size=4096", *SHORT, "trainer.max_steps=2"]  # fmt: skip
+        text = train(Path(folder) / "run", device, options, code=1)
     said = "out of memory in step 1" in text and "Traceback" not in text
     return Outcome(0 if said else 1, 0, text.strip().splitlines()[-1][:200])
 

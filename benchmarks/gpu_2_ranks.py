@@ -50,8 +50,8 @@ HANG_TIMEOUT_S, HUNG_S = 10, 60
 EXPOSED = ("ddp", "butterfly, eager")
 PROFILED = 20
 """Steps of a log, which are profiled after as many."""
-WIDE = ["model=mlp", "model.hidden=[4096,4096,4096]", "dataset.image_size=32", "batch_size=64"]
-"""A network whose gradients take longer to send than its backward takes."""
+WIDE = ["model=mlp", "model.hidden=[4096,4096,4096]", "dataset.image_size=32", "batch_size=24"]
+"""A network whose gradients take longer to send than its backward takes; an epoch has 48 steps."""
 NORMED = [*SHORT, "model=resnet20", "dataset.image_size=8", "batch_size=48", "trainer.sync_batchnorm=true"]
 
 
@@ -132,8 +132,12 @@ def sleeping(device: str, workers: int, steps: int) -> Outcome:
 
 
 def killed(device: str) -> Outcome:
-    found = trained(device, 2, "killed", lambda plan: plan_recovery(plan, overrides("ddp", 2), on_gpu=False))
-    return outcome(*recovery_checks(found))
+    found = trained(device, 2, "killed", lambda plan: plan_recovery(plan, overrides("ddp", 2), device == "cuda"))
+    resumed, *waits = recovery_checks(found)
+    for check in waits:
+        if not check.ok:
+            raise RuntimeError(f"{check.name}: {check.text}")
+    return outcome(resumed)
 
 
 def normed(device: str, workers: int) -> Outcome:
@@ -182,12 +186,14 @@ def hopped_against_alone(device: str, trial: Path, options: Sequence[str]) -> fl
 
 def exposed(device: str, case: str) -> Outcome:
     """comm/exposed_ms of some steps against the time in their traces in which NCCL's kernels run and no others do."""
-    if device == "cpu":
-        raise Skipped("gloo has no kernels")
     profiler = f"trainer.profiler={{first_step: {PROFILED + 1}, steps: {PROFILED}}}"
     logged = [f"trainer.log_every_n_steps={PROFILED}", f"trainer.max_steps={2 * PROFILED}", "trainer.max_epochs=9"]
-    options = [*overrides(case, 2), *WIDE, "trainer.precision=32-true", *logged, profiler]
-    run = trained(device, 2, f"exposed-{folder_of(case)}", lambda plan: plan.on_all("run", options))["run"]
+    options = [*SHORT, *WIDE, f"strategy={case.partition(',')[0]}", *CASES[case][1], "trainer.precision=32-true"]
+    words = [*options, *logged, profiler]
+    run = trained(device, 2, f"exposed-{folder_of(case)}", lambda plan: plan.on_all("run", words))["run"]
+    if device == "cpu":
+        run.check()
+        raise Skipped("gloo has no kernels")
     with open(run.check() / "metrics.csv", newline="") as file:
         ours = [float(row["comm/exposed_ms"]) for row in csv.DictReader(file) if row.get("comm/exposed_ms")][-1]
     traces = sorted((run.folder / FOLDER).glob("rank-*.json.gz"))

@@ -1,8 +1,9 @@
-"""What the three calls of the GPU battery share: checks with a limit, one JSON line each, resumed where they stopped.
+"""What the calls of the GPU battery share: checks with a limit, one JSON line each, resumed where they stopped.
 
     python benchmarks/gpu_1_correctness.py        # one process
     python benchmarks/gpu_2_ranks.py              # several NCCL ranks on one GPU
     python benchmarks/gpu_3_speed.py              # against a hand-written loop
+    python benchmarks/gpu_4_promises.py           # recipes to their end, plans against measured steps
 
 Each call takes at most seven minutes: what is left then is done by the same command, which skips the checks whose lines
 are in its file, benchmarks/results/gpu-N.jsonl. A check has four minutes. gpu-N.json has the lines with the device,
@@ -163,7 +164,7 @@ def arguments_of(text: str | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rehearse", action="store_true", help="on the CPU, smaller")
     parser.add_argument("--again", action="store_true", help="make those checks again that have failed")
-    parser.add_argument("--only", default="", help="checks whose names have this text")
+    parser.add_argument("--only", action="append", help="checks whose names have this text; may be repeated")
     parser.add_argument("--list", action="store_true", help="print the names of the checks")
     parser.add_argument("--out", type=Path, default=RESULTS, help="folder of the file of results")
     return parser.parse_args()
@@ -178,7 +179,9 @@ def main(number: int, make: Callable[[str, bool], Checks], text: str | None) -> 
     device = "cpu" if arguments.rehearse else "cuda"
     out = arguments.out.resolve()
     os.chdir(Path(__file__).parent)  # where runs look for classes, see gpu_examples.py
-    checks = {name: check for name, check in make(device, arguments.rehearse).items() if arguments.only in name}
+    wanted: list[str] = arguments.only or [""]
+    made = make(device, arguments.rehearse)
+    checks = {name: check for name, check in made.items() if any(text in name for text in wanted)}
     if arguments.list:
         print("\n".join(checks))
         return 0

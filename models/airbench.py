@@ -74,7 +74,7 @@ class Airbench(nn.Module):
 def _second_moments(images: Tensor) -> Tensor:
     """E[x x^T] over the patches x of images [N, C, H, W]; float64, a few images at a time."""
     size = images.shape[1] * _PATCH**2
-    total, count = torch.zeros(size, size, dtype=torch.float64), 0
+    total, count = torch.zeros(size, size, dtype=torch.float64, device=images.device), 0
     for part in images.split(_CHUNK):
         patches = F.unfold(part.double(), _PATCH).transpose(0, 1).flatten(1)
         total += patches @ patches.T

@@ -26,7 +26,10 @@ class Normalization:
 
     def scaled(self, images: Tensor) -> Tensor:
         """uint8 images as new floats from 0 to 1; others as they are."""
-        return images.float().div_(255.0) if images.dtype is torch.uint8 else images
+        if images.dtype is not torch.uint8:
+            return images
+        # CUDA divides by a number as it multiplies by its reciprocal, whose last bit is not the CPU's
+        return images.float().div_(torch.full((), 255.0, device=images.device))
 
     def normalize(self, images: Tensor) -> Tensor:
         """Normalize scaled images (batch, channels, height, width) in place."""

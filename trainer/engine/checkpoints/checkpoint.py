@@ -28,7 +28,7 @@ from ...core.state import RunState
 from ...runs.checkpoints import path_of
 from ...runs.sessions import Record, Session, check_session
 from .checkpoint_files import write_files, write_in_background
-from .restored_parts import is_ours, kinds_kept, refuse_useless_state
+from .restored_parts import is_ours, kinds_kept, lay_out_as_parameters, refuse_useless_state
 
 
 def collect(state: RunState) -> dict[str, Any]:
@@ -176,6 +176,7 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
     with _part(path, "optimizer", optimizer, alone=state.fabric.world_size == 1):
         with kinds_kept(optimizer, "param_groups"):
             state.contract.load_full_state(state.task, optimizer, content, divided)
+            lay_out_as_parameters(optimizer)
         refuse_useless_state(optimizer)
     with _part(path, "schedules"):
         # of a run that is evaluated on other data there are none

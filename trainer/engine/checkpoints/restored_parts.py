@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
+from ...core.checkpoints.memory_layout import laid_out_as
+
 OURS = ("leyden", "torch", "lightning", "torchmetrics")
 """Packages whose classes keep what is compared. Errors of a user's own class are his, with their traceback."""
 
@@ -80,6 +82,14 @@ def _is_number(value: Any, any_value: bool = False) -> bool:
     if isinstance(value, torch.Tensor):
         return value.numel() == 1 and (any_value or bool(value.isfinite()))
     return isinstance(value, int | float) and not isinstance(value, bool) and (any_value or math.isfinite(value))
+
+
+def lay_out_as_parameters(optimizer: Optimizer) -> None:
+    """Give each tensor of an optimizer's state that has its parameter's shape its memory layout, too."""
+    for parameter, kept in optimizer.state.items():
+        for name, value in kept.items():
+            if type(value) is torch.Tensor and value.dim() and value.shape == parameter.shape:
+                kept[name] = laid_out_as(parameter, value)
 
 
 def refuse_useless_state(optimizer: Optimizer) -> None:

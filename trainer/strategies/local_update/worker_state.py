@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ...core.checkpoints.memory_layout import laid_out_as
 from ...core.checkpoints.sharded_checkpoint import CheckpointShards
 from .flat_parameters import Replica
 from .ops import UpdateRule
@@ -64,5 +65,4 @@ def _copied(value: Any) -> Any:
 def _like(value: Any, parameter: Tensor) -> Any:
     if not isinstance(value, Tensor):
         return value
-    same = value.shape == parameter.shape
-    return value.to(parameter.device) if same else value.clone()
+    return laid_out_as(parameter, value) if value.shape == parameter.shape else value.clone()

@@ -19,7 +19,7 @@ def plan_recovery(plan: Plan, overrides: Sequence[str], on_gpu: bool) -> None:
     Args:
         overrides: of a training of five steps.
     """
-    every_step = [*overrides, "callbacks.checkpoint.every_n_steps=1"]
+    every_step = [*overrides, "callbacks.checkpoint.every_n_steps=1", "trainer.deterministic=true"]
     plan.on_all(UNBROKEN, every_step)
     plan.on_all(RESUMED, [*every_step, f"+callbacks.kill._target_={_FAULTS}.KillOnce", "topology.max_restarts=1"])
     if on_gpu:  # a CPU's calls all wait
