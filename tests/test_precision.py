@@ -17,6 +17,7 @@ from leyden.trainer.base.signals import StopRequest
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.engine.build import assemble
+from leyden.trainer.engine.checkpoints.checkpoint import restore
 from leyden.trainer.entrypoints.start import start
 
 COMPUTES_IN = {
@@ -147,6 +148,11 @@ def test_channels_last_reaches_weights_and_images(freeze: Freeze, tmp_path: Path
     assert distance(weights(last), weights(plain)) < 1e-4
     state = assemble(load(last), last, StopRequest())
     assert any(p.is_contiguous(memory_format=torch.channels_last) for p in state.task.parameters() if p.ndim == 4)
+    newest = last / "checkpoints" / "last.ckpt"
+    restore(state, newest, checkpoint_io.read(newest))
+    # CUDA's fused kernels refuse a parameter whose momentum is laid out in another way
+    strides = [(p.stride(), kept["momentum_buffer"].stride()) for p, kept in state.raw_optimizer.state.items()]
+    assert strides and all(parameter == momentum for parameter, momentum in strides)
 
 
 def test_deterministic_mode_is_on_when_asked_for_and_off_again(freeze: Freeze, tmp_path: Path) -> None:

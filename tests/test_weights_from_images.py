@@ -47,6 +47,12 @@ def test_the_whitening_is_that_of_the_training_images_for_good(
     assert torch.equal(weights(second)[WHITENING], trained[WHITENING])
 
 
+def test_they_are_computed_where_the_images_are() -> None:
+    """With `dataset.cache=device`. On the device named meta nothing is computed, but two devices do not mix."""
+    network = Airbench(10, (1, 10, 10), widths=(8, 8, 8))
+    assert network.weights_from_images(torch.empty(3, 1, 10, 10, device="meta"))["whitening.weight"].is_meta
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", [["strategy=fsdp"], ["strategy=easgd", "strategy.form=server"]])
 def test_two_workers_have_the_same(freeze: Freeze, strategy: list[str]) -> None:

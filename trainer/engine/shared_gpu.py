@@ -9,7 +9,7 @@ from typing_extensions import override
 
 
 class SharedCUDA(CUDAAccelerator):
-    """CUDA, whose worker r of a node computes on GPU r % count. Not measured on a GPU."""
+    """CUDA, whose worker r of a node computes on GPU r % count."""
 
     @staticmethod
     @override
