@@ -19,10 +19,11 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 _ORDER = (
-    "gpu-1", "gpu-2", "gpu-3", "gpu-4", "step_overhead", "startup", "shared_imports", "agents", "training", "one_cycle", "failures", "slow_links",
-    "local_update", "straggler", "five_systems", "twins", "hopping", "async_checkpoint", "spatial_bytes", "dropout",
-    "data", "prepare", "loading", "crop_flip", "block_shuffle", "kills", "decode_limits", "planner", "planner_memory",
-    "planner_gpu_memory", "faults", "hangs", "hostile_corpus", "fuzzing", "guided_fuzzing", "command_speed", "export",
+    "gpu-1", "gpu-2", "gpu-3", "gpu-4", "step_overhead", "startup", "shared_imports", "agents", "training",
+    "one_cycle", "failures", "slow_links", "local_update", "straggler", "five_systems", "twins", "hopping",
+    "async_checkpoint", "spatial_bytes", "dropout", "data", "prepare", "loading", "crop_flip", "block_shuffle",
+    "kills", "decode_limits", "planner", "planner_memory", "planner_gpu_memory", "faults", "hangs", "hostile_corpus",
+    "fuzzing", "guided_fuzzing", "command_speed", "export",
 )  # fmt: skip
 SUBJECTS = tuple(subject for subject in _ORDER if (RESULTS / f"{subject}.json").exists())
 """Files, in the order of the page; of those that wait for a first measurement, none is there."""

@@ -152,7 +152,8 @@ def test_channels_last_reaches_weights_and_images(freeze: Freeze, tmp_path: Path
     restore(state, newest, checkpoint_io.read(newest))
     # CUDA's fused kernels refuse a parameter whose momentum is laid out in another way
     strides = [(p.stride(), kept["momentum_buffer"].stride()) for p, kept in state.raw_optimizer.state.items()]
-    assert strides and all(parameter == momentum for parameter, momentum in strides)
+    assert strides
+    assert all(parameter == momentum for parameter, momentum in strides)
 
 
 def test_deterministic_mode_is_on_when_asked_for_and_off_again(freeze: Freeze, tmp_path: Path) -> None:

@@ -10,10 +10,13 @@ from runs import TINY, Freeze, weights
 from safetensors.torch import save_file
 from torch import Tensor
 
+from leyden.datasets.image_folder import ImageFolder
+from leyden.models.efficientnet_lite0 import EfficientNetLite0
 from leyden.models.resnet import ResNet
 from leyden.models.vit import ViT
 from leyden.trainer.cli.main import main
 from leyden.trainer.components.tasks.classification import Classification
+from leyden.trainer.config.schema import PinnedWeights, load
 from leyden.trainer.engine.init_weights import load_pretrained
 from leyden.trainer.entrypoints.start import start
 
@@ -74,6 +77,49 @@ def test_the_names_are_complete_at_the_published_sizes(ours: Any, theirs: dict[s
     fitting = [names for names in network.public_names(shapes).values() if set(names.values()) == set(theirs)]
     assert len(fitting) == 1
     assert all(theirs[its].shape == shapes[name] for name, its in fitting[0].items())
+
+
+SMALL_PHOTOS = ["model=efficientnet_lite0", "dataset=synthetic", "dataset.samples=8", "batch_size=4"]
+
+
+def test_true_takes_the_weights_that_the_models_yaml_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_dir = tmp_path / "run"
+    assert main([*SMALL_PHOTOS, "model.pretrained=true", *STILL, "augment=none", f"hydra.run.dir={run_dir}"]) == 0
+    node = load(run_dir).model
+    assert node is not None
+    assert isinstance(node.weights, PinnedWeights)
+    theirs = torch.load(node.weights.path, weights_only=True)
+    assert "tensors; the output layer starts fresh" in " ".join(capsys.readouterr().out.split())
+    found = weights(run_dir)
+    for ours, its in (("stem.0", "_conv_stem"), ("blocks.3.expand.0", "_blocks.3._expand_conv"),
+                      ("blocks.15.project.1", "_blocks.15._bn2"), ("head.0", "_conv_head")):  # fmt: skip
+        assert torch.equal(found[f"model.{ours}.weight"], theirs[f"{its}.weight"])
+
+
+def test_public_weights_see_the_pixels_that_they_were_trained_with() -> None:
+    """(pixel - 127) / 128, of images that ImageFolder has normalized."""
+    pixels = torch.randint(256, (2, 3, 5, 5)).double()
+    mean, std = (torch.tensor(getattr(ImageFolder, name)).view(3, 1, 1) for name in ("mean", "std"))
+    network = EfficientNetLite0(10, (3, 32, 32)).double()
+    torch.testing.assert_close(network.pixels((pixels / 255 - mean) / std), (pixels - 127) / 128, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["model.public_weights.package=not_there"], "needs the package not_there, which is not installed"),
+        ([f"model.public_weights.sha256={'0' * 64}"], "is not the file that model.public_weights names"),
+        (["init_from=somewhere.safetensors"], "both name initial weights"),
+    ],
+)
+def test_packaged_weights_that_are_not_taken(
+    options: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = main([*SMALL_PHOTOS, "model.pretrained=true", *options, f"hydra.run.dir={tmp_path / 'run'}"])
+    error = " ".join(capsys.readouterr().err.split())
+    assert code == 2
+    assert said in error
+    assert not (tmp_path / "run").exists()
 
 
 def test_another_number_of_classes_gets_a_head_of_its_own(tmp_path: Path) -> None:

@@ -11,13 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import figures
-import public_weights
 import pytest
 from markdown_pages import BLOCKS, PAGES, ROOT, Block, Command
 from PIL import Image
 from pool import Pool
 from runs import Freeze
-from safetensors.torch import save_file
 
 from leyden.trainer.config.compose import Composer
 
@@ -138,9 +136,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def place(shown: Path) -> Path:
-    """What else the commands speak of: RUN, SWEEP, PHOTOS, PHOTOS_RUN, TAGGED, SHARDS, WEIGHTS.safetensors."""
-    weights = {name: value.contiguous() for name, value in public_weights.resnet(18).items()}
-    save_file(weights, shown / "WEIGHTS.safetensors")
+    """What else the commands speak of: RUN, SWEEP, PHOTOS, PHOTOS_RUN, TAGGED, SHARDS."""
     for split, count in (("train", 4), ("val", 2), ("test", 2)):
         for shade, name in enumerate(("cat", "dog")):
             (shown / "PHOTOS" / split / name).mkdir(parents=True)

@@ -1,6 +1,6 @@
-"""Weights that a hub has: fetched once, by the host that submits, before the config is frozen.
+"""Weights that a hub or an installed package has: found once, by the host that submits, before the config is frozen.
 
-Compute nodes have no internet. The frozen config names the file in the cache and its SHA-256; every worker checks it.
+Compute nodes have no internet. The frozen config names the file and its SHA-256; every worker checks it.
 """
 
 import hashlib
@@ -8,12 +8,13 @@ import os
 import re
 from collections.abc import Mapping
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ..base.errors import ConfigError, Problem, refuse
 from ..base.paths import user_cache
-from .schema import PinnedWeights
+from .schema import PackagedWeights, PinnedWeights
 
 _FILE = "model.safetensors"
 _SOURCE = re.compile(
@@ -52,10 +53,29 @@ def with_hub_weights(values: Mapping[str, Any]) -> dict[str, Any]:
     """
     model = values.get("model") or {}
     source = model.get("pretrained")
-    if not (isinstance(source, str) and is_hub_name(source)):
+    if source is True and model.get("public_weights"):
+        pinned = _of_package(PackagedWeights.model_validate(model["public_weights"]))
+    elif isinstance(source, str) and is_hub_name(source):
+        pinned = _pinned("model.pretrained", source, str(weights_cache()), os.environ.get("HF_ENDPOINT"))
+    else:
         return dict(values)
-    pinned = _pinned("model.pretrained", source, str(weights_cache()), os.environ.get("HF_ENDPOINT"))
     return {**values, "model": {**model, "pretrained": pinned.model_dump()}}
+
+
+def packaged_file(weights: PackagedWeights) -> Path | None:
+    """The file of a package, which is not imported; None: the package is not installed."""
+    spec = find_spec(weights.package)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / weights.file
+
+
+def _of_package(weights: PackagedWeights) -> PinnedWeights:
+    path = packaged_file(weights)
+    assert path is not None  # rules/fine_tuning.py
+    digest = digest_of(path) if path.is_file() else None
+    if digest != weights.sha256:
+        text = f"{path} is not the file that model.public_weights names: its SHA-256 is {digest}"
+        raise refuse("model.pretrained", text, True, f"{weights.install} --force-reinstall")
+    return PinnedWeights(source=f"package:{weights.package}", path=str(path), sha256=digest)
 
 
 def digest_of(path: str | Path) -> str:

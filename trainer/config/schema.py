@@ -71,10 +71,21 @@ class PinnedWeights(Strict):
     """Weights of a hub, as the host that froze the run has fetched them."""
 
     source: str
-    """The name as given: timm:NAME or hub:NAME."""
+    """The name as given, timm:NAME or hub:NAME, or package:NAME."""
     path: str
-    """The .safetensors file."""
+    """The .safetensors file; of a package, one that torch.load reads."""
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class PackagedWeights(Strict):
+    """Weights that an installed package brings."""
+
+    package: Annotated[str, Field(pattern=r"^\w+$")]
+    file: str
+    """Path in the package."""
+    sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    install: str
+    """The command that installs the package."""
 
 
 class Model(Target):
@@ -84,7 +95,9 @@ class Model(Target):
     """How strategies may split it."""
     # with defaults, for runs that were frozen before these keys existed
     pretrained: str | bool | PinnedWeights | None = None
-    """Initial weights; true or false is an argument of the constructor."""
+    """Initial weights; without `public_weights` true or false is an argument of the constructor."""
+    public_weights: PackagedWeights | None = None
+    """What `pretrained=true` takes."""
     freeze: list[str] = Field(default_factory=list)
     unfreeze_at: Count | None = None
 
@@ -92,7 +105,9 @@ class Model(Target):
     @override
     def arguments(self) -> dict[str, Any]:
         given = super().arguments
-        return {**given, "pretrained": self.pretrained} if isinstance(self.pretrained, bool) else given
+        if not isinstance(self.pretrained, bool) or self.public_weights is not None:
+            return given
+        return {**given, "pretrained": self.pretrained}
 
     @property
     def weights(self) -> str | PinnedWeights | None:

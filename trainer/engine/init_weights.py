@@ -170,6 +170,8 @@ def weights_of(key: str, source: str | PinnedWeights) -> dict[str, Tensor]:
     if isinstance(source, PinnedWeights):
         path = Path(source.path)
         _check_digest(key, source, path)
+        if path.suffix == ".pth":  # of a package, known by its digest
+            return torch.load(path, map_location="cpu", weights_only=True)
     else:
         path = Path(source)
     found = _tensors(key, path)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ...base.errors import Problem
 from ...base.paths import exists
-from ..hub_weights import is_hub_name, spelling_problem
+from ..hub_weights import is_hub_name, packaged_file, spelling_problem
 from ..schema import Config, Model
 from ..strategy_class import StrategyDeclarations
 
@@ -24,6 +24,13 @@ def initial_weights(config: Config) -> Iterator[Problem]:
             yield Problem("model.pretrained", text, named, "init_from=null")
     if isinstance(source, str):
         yield from source_problems("model.pretrained", source)
+    packaged = None if config.model is None else config.model.public_weights
+    if packaged is not None and config.model is not None and config.model.pretrained is True:
+        if config.init_from is not None:
+            yield Problem("model.pretrained", "and init_from both name initial weights", True, "init_from=null")
+        if packaged_file(packaged) is None:
+            text = f"needs the package {packaged.package}, which is not installed"
+            yield Problem("model.pretrained", text, True, packaged.install)
 
 
 def source_problems(key: str, source: str) -> Iterator[Problem]:
