@@ -75,7 +75,7 @@ def _of_package(weights: PackagedWeights) -> PinnedWeights:
     if digest != weights.sha256:
         text = f"{path} is not the file that model.public_weights names: its SHA-256 is {digest}"
         raise refuse("model.pretrained", text, True, f"{weights.install} --force-reinstall")
-    return PinnedWeights(source=f"package:{weights.package}", path=str(path), sha256=digest)
+    return PinnedWeights(source=f"package:{weights.package}", path=str(path), sha256=weights.sha256)
 
 
 def digest_of(path: str | Path) -> str:
