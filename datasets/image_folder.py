@@ -19,7 +19,7 @@ class ImageFolder(FileSamples):
 
     Either `train/CLASS/IMAGE` with optional `val/CLASS/IMAGE` and `test/CLASS/IMAGE`, or `CLASS/IMAGE`, all of which is
     training data. Images may be in subfolders of their class. In archives a single top folder around all this
-    is allowed. JPEG, PNG, WebP, BMP and GIF files count, by their names; other and hidden files do not.
+    is allowed. JPEG, PNG, WebP, BMP, GIF, TIFF and AVIF files count, by their names; other and hidden files do not.
     Classes are numbered in the order of the training folders' names, samples in the order of their names. With a file
     of labels no class folders are needed (`train/IMAGE`, `IMAGE`), and classes are all names in the file, sorted.
 

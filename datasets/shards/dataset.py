@@ -22,8 +22,8 @@ from .webdataset import indexed_in_place
 class Shards(ImageSamples):
     """Images in shards that `leyden prepare` has written, or in uncompressed tars of WebDataset's form.
 
-    Of the latter the image (.jpg, .jpeg, .png, .webp, .bmp, .gif) and the class (.cls, or a key of .json) of each
-    sample are used; nothing else is read. They are indexed when they are first opened. The split is the word train,
+    Of the latter the image (by `SUFFIXES`) and the class (.cls, or a key of .json) of each sample are used; nothing
+    else is read. They are indexed when they are first opened. The split is the word train,
     val or test in a tar's name or folder; all others are training data. Samples are numbered in the order of the tars.
 
     Args:
