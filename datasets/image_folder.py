@@ -33,7 +33,7 @@ class ImageFolder(FileSamples):
             256 for 224; None: `crop`.
         crop: pixels a side of the centre in evaluation; None: `image_size`.
         labels: CSV file that gives each image any number of classes (`read_labels`), by paths below `root`.
-        scaled_decoding: as `ImageSamples`.
+        scaled_decoding, exif_orientation: as `ImageSamples`.
 
     Attributes:
         class_names: the training folders, or the names in the file of labels, sorted.
@@ -55,8 +55,9 @@ class ImageFolder(FileSamples):
         crop: int | None = None,
         labels: str | Path | None = None,
         scaled_decoding: bool = False,
+        exif_orientation: bool = True,
     ) -> None:
-        super().__init__(image_size, limits, resize, crop, scaled_decoding)
+        super().__init__(image_size, limits, resize, crop, scaled_decoding, exif_orientation)
         self.root = Path(root).expanduser()
         self._files = open_files(self.root, is_image, limits)
         members = _by_split(self._files.names, self.root, with_classes=labels is None)
