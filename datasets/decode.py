@@ -201,6 +201,6 @@ def _reason(data: bytes, error: Exception) -> str:
     if isinstance(error, Image.UnidentifiedImageError):
         return "not a JPEG, PNG, WebP, BMP, GIF, TIFF or AVIF image that can be read"
     if isinstance(error, Image.DecompressionBombError):  # its text speaks of an attack, and names none of our keys
-        text = "the image cannot be read: it has more pixels than Pillow reads, 178,956,970, which only a JPEG may have"
-        return f"{text} (up to dataset.limits.pixels)"
+        text = "it has more pixels than Pillow reads, 178,956,970; only a JPEG or PNG may have dataset.limits.pixels"
+        return f"the image cannot be read: {text}"
     return f"the image cannot be read: {error}"

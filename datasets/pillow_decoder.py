@@ -8,8 +8,11 @@ from types import TracebackType
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
+from PIL.ImageFile import ImageFile
+from PIL.PngImagePlugin import PngImageFile
 
 from .limits import Limits
+from .png_chunks import is_png, pixels_and_exif
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")  # nothing else is opened: fewer decoders to trust
 _TILE_WIDTH, _TILE_HEIGHT = 322, 323
@@ -51,11 +54,17 @@ def decode_by_pillow(data: bytes, limits: Limits) -> tuple[NDArray[np.uint8], by
         Exception: of any kind, on damaged data; TooLargeError: beyond the limits.
     """
     # Pillow's warnings (odd EXIF and the like) name no file; size is checked below
-    with _no_warnings, Image.open(io.BytesIO(data), formats=_FORMATS) as image:
+    with _no_warnings, _opened(data) as image:
         limits.check_pixels(*image.size)
         _check_tiles(image, limits)
         image.load()
         return _rgb(image), image.info.get("exif") or b""
+
+
+def _opened(data: bytes) -> ImageFile:
+    if is_png(data):  # without the limit of Image.open, which is below dataset.limits.pixels
+        return PngImageFile(pixels_and_exif(data))
+    return Image.open(io.BytesIO(data), formats=_FORMATS)
 
 
 def _check_tiles(image: Image.Image, limits: Limits) -> None:

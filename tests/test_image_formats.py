@@ -1,6 +1,8 @@
 """Formats of image files: each is found by its suffix and read by its bytes, in folders and in archives."""
 
 import io
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +50,28 @@ def test_a_tiff_of_numbers_is_refused_and_one_of_16_bits_is_read() -> None:
     file = io.BytesIO()
     Image.fromarray(np.full((8, 8), 128 << 8, np.uint16)).save(file, "TIFF")
     assert (decode(file.getvalue(), "x") == 128).all()
+
+
+def test_texts_and_profiles_of_a_png_are_not_decompressed() -> None:
+    """A PNG of a few kilobytes that decompresses to megabytes, which Pillow refuses."""
+    plain = encoded()
+    text = zlib.compress(bytes(3 << 20))
+    chunks = {
+        b"zTXt": b"a\0\0" + text,
+        b"iTXt": b"a\0\1\0\0\0" + text,
+        b"iCCP": b"a\0\0" + text,
+        b"tEXt": b"a\0" + bytes(2 << 20),
+    }
+    for places in (chunks, dict.fromkeys(chunks, b"no such data")):
+        more = b"".join(chunk(kind, data) for kind, data in places.items())
+        for at in (33, len(plain) - 12):  # behind the header, and before the end
+            assert np.array_equal(decode(plain[:at] + more + plain[at:], "x"), decode(plain, "x"))
+    with pytest.raises(ValueError, match="^x: the image cannot be read"):
+        decode(plain[:33] + chunk(b"zTXt", b"x")[:-9] + plain[33:], "x")
+
+
+def chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def test_foreign_tars_that_were_indexed_by_fewer_suffixes_are_indexed_again(
