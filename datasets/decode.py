@@ -1,10 +1,6 @@
 """Decoding of image files to pixels."""
 
-import io
-import threading
-import warnings
 from collections.abc import Callable
-from types import TracebackType
 
 import numpy as np
 import simplejpeg
@@ -15,12 +11,13 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from .jpeg_scans import count_scans
-from .limits import DEFAULTS, Limits
+from .limits import DEFAULTS, Limits, TooLargeError
+from .orientation import exif_tag, is_turned, jpeg_tag, upright
+from .pillow_decoder import decode_by_pillow
 
-SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif")
+SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif")
 """Suffixes of image files, in any case."""
 
-_FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF")  # Pillow opens nothing else: fewer decoders to trust
 _JPEG = b"\xff\xd8\xff"
 _SMALL = 10 << 18
 """Bytes of a scan's header, the least that a scan takes, times the pixels of a small image, 512 x 512. Scans are not
@@ -37,24 +34,32 @@ Least = int | Callable[[int, int], int]
 """Pixels a side that a decoded JPEG has at least, or what gives them by the height and width in its header."""
 
 
-def decode(data: bytes, name: str, least: Least = 0, limits: Limits = DEFAULTS) -> NDArray[np.uint8]:
+def decode(
+    data: bytes, name: str, least: Least = 0, limits: Limits = DEFAULTS, exif_orientation: bool = True
+) -> NDArray[np.uint8]:
     """Pixels of an image: uint8 [height, width, 3], RGB.
 
-    The format is that of the bytes, whatever the name. Transparency is dropped, an animation's first frame is taken,
-    and the EXIF orientation is ignored.
+    The format is that of the bytes, whatever the name. Transparency is dropped, and of an animation or of several
+    pages the first is taken.
 
     Args:
         data: the whole file.
         name: for error messages.
         least: a large JPEG may be decoded at a fraction of its size, with at least this many pixels a side, if the
             caller shrinks it further anyway; 0: at full size.
+        exif_orientation: the image is turned as its EXIF tag says, which is how viewers show it; False: as it is
+            stored. A TIFF is always turned.
 
     Raises:
         ValueError: unsupported format, damaged, cut off, or beyond the limits; the message begins with `name`.
     """
     try:
-        pixels = _decode_jpeg(data, least, limits) if data.startswith(_JPEG) else None
-        return _decode_other(data, limits) if pixels is None else pixels
+        if data.startswith(_JPEG):
+            tag = jpeg_tag(data) if exif_orientation else 1
+            pixels = _decode_jpeg(data, _as_stored(least, tag), limits)
+            return upright(decode_by_pillow(data, limits)[0] if pixels is None else pixels, tag)
+        pixels, exif = decode_by_pillow(data, limits)
+        return upright(pixels, exif_tag(exif)) if exif_orientation else pixels
     except MemoryError:
         raise
     except Exception as error:  # decoders may raise anything on damaged data
@@ -157,19 +162,24 @@ def to_tensor(pixels: NDArray[np.uint8]) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(pixels.transpose(2, 0, 1)))
 
 
+def _as_stored(least: Least, tag: int) -> Least:
+    """The same of the height and width that a JPEG has before it is turned."""
+    return (lambda height, width: least(width, height)) if callable(least) and is_turned(tag) else least
+
+
 def _decode_jpeg(data: bytes, least: Least, limits: Limits) -> NDArray[np.uint8] | None:
     """Pixels, or None if Pillow must decode: CMYK, which simplejpeg refuses, and tolerable format errors."""
     try:
         rows, columns, *_ = simplejpeg.decode_jpeg_header(data)
         height, width = int(rows), int(columns)
-        _check_size(width, height, limits)
+        limits.check_pixels(width, height)
         if height * width * len(data) > limits.scans * _SMALL:
             _check_scans(data, limits)
         # The header's size is checked above; scaling needs both sides, and small files are cheapest as they are.
         least = least(height, width) if callable(least) else least
         least = least if least and min(height, width) >= 2 * least else 0
         return simplejpeg.decode_jpeg(data, "RGB", min_height=least, min_width=least)
-    except _TooLargeError:
+    except TooLargeError:
         raise
     except ValueError as error:
         # Pillow would fill missing data with grey if the file has an end marker.
@@ -179,64 +189,18 @@ def _decode_jpeg(data: bytes, least: Least, limits: Limits) -> NDArray[np.uint8]
         return None
 
 
-class _NoWarnings:
-    """A context without warnings. Python's own is one of the whole process: two threads that enter and leave it in
-    turns would leave it changed, so that the first to enter and the last to leave do it for all."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._context = warnings.catch_warnings()
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._inside == 0:
-                self._context = warnings.catch_warnings()
-                self._context.__enter__()
-                warnings.simplefilter("ignore")
-            self._inside += 1
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        with self._lock:
-            self._inside -= 1
-            if self._inside == 0:
-                self._context.__exit__(kind, error, trace)
-
-
-_no_warnings = _NoWarnings()
-
-
-def _decode_other(data: bytes, limits: Limits) -> NDArray[np.uint8]:
-    # Pillow's warnings (odd EXIF and the like) name no file; size is checked below
-    with _no_warnings, Image.open(io.BytesIO(data), formats=_FORMATS) as image:
-        _check_size(*image.size, limits)
-        image.load()
-        if image.mode.startswith("I"):  # 16 bits a pixel, which Pillow would cut off at 255
-            grey = (np.asarray(image).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8)
-            return np.repeat(grey[:, :, None], 3, axis=2)
-        return np.array(image.convert("RGB"))
-
-
-class _TooLargeError(ValueError):
-    pass
-
-
 def _check_scans(data: bytes, limits: Limits) -> None:
     scans = count_scans(data)
     if scans > limits.scans:
-        raise _TooLargeError(f"{scans:,} scans are more than dataset.limits.scans={limits.scans}")
-
-
-def _check_size(width: int, height: int, limits: Limits) -> None:
-    if width * height > limits.pixels:
-        raise _TooLargeError(f"{width} x {height} pixels are more than dataset.limits.pixels={limits.pixels}")
+        raise TooLargeError(f"{scans:,} scans are more than dataset.limits.scans={limits.scans}")
 
 
 def _reason(data: bytes, error: Exception) -> str:
     if not data:
         return "the file is empty"
     if isinstance(error, Image.UnidentifiedImageError):
-        return "not a JPEG, PNG, WebP, BMP or GIF image"
+        return "not a JPEG, PNG, WebP, BMP, GIF, TIFF or AVIF image that can be read"
+    if isinstance(error, Image.DecompressionBombError):  # its text speaks of an attack, and names none of our keys
+        text = "it has more pixels than Pillow reads, 178,956,970; only a JPEG or PNG may have dataset.limits.pixels"
+        return f"the image cannot be read: {text}"
     return f"the image cannot be read: {error}"

@@ -46,7 +46,7 @@ class FileSamples(ImageSamples):
 
     def _pixels(self, index: int, least: Least) -> NDArray[np.uint8]:
         member = int(self._members[index])
-        return decode(self._files.read(member), self._files.path(member), least, self.limits)
+        return decode(self._files.read(member), self._files.path(member), least, self.limits, self.exif_orientation)
 
     def _label(self, index: int) -> int:
         return int(self._labels[index])

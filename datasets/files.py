@@ -21,6 +21,8 @@ from .limits import DEFAULTS, Limits, read_regular
 from .tar_members import inside, is_hidden, tar_members
 from .zip_entries import zip_entries
 
+_RULES = 2
+"""Number of the rules by which files are listed: a list kept by others is not used."""
 _DEFLATED = zipfile.ZIP_DEFLATED
 _MOST = 1 << 62  # sizes of 64 bits without a sign would not fit into an array
 _ENCRYPTED = 0x1  # of a zip member's flags
@@ -119,7 +121,9 @@ def _listed(root: Path, wanted: Callable[[str], bool], limits: Limits, nested: b
             raise ValueError(f"{root} is compressed as a whole, without random access to its files: {tool} it first")
     snapshot = FileStates()
     snapshot.note(root, root.stat())
-    place = kept(snapshot, root, wanted.__module__, wanted.__qualname__, limits, *(["nested"] if nested else []))
+    place = kept(
+        snapshot, root, wanted.__module__, wanted.__qualname__, _RULES, limits, *(["nested"] if nested else [])
+    )
     known = read_kept(place, _KEPT)
     if known is not None:
         return Archive(root, known, snapshot, limits)

@@ -24,7 +24,7 @@ class HubImages(ImageSamples):
     Args:
         split: "train", "val" or "test".
         source: name on the Hub (`uoft-cs/cifar10`), a folder with parquet files, or one written by `save_to_disk`.
-        image_size, limits, resize, crop, scaled_decoding: as `ImageSamples`.
+        image_size, limits, resize, crop, scaled_decoding, exif_orientation: as `ImageSamples`.
         name: of the configuration, where there are several.
         revision: commit or tag on the Hub.
         image: column of the images; None: the only one of type Image.
@@ -55,8 +55,9 @@ class HubImages(ImageSamples):
         image: str | None = None,
         label: str | None = None,
         scaled_decoding: bool = False,
+        exif_orientation: bool = True,
     ) -> None:
-        super().__init__(image_size, limits, resize, crop, scaled_decoding)
+        super().__init__(image_size, limits, resize, crop, scaled_decoding, exif_orientation)
         self.source = source
         found = _loaded(source, name, revision)
         tables = {ours: found[each] for ours, names in _NAMES.items() for each in names if each in found}
@@ -138,7 +139,7 @@ class HubImages(ImageSamples):
         return row["bytes"]
 
     def _pixels(self, index: int, least: Least) -> NDArray[np.uint8]:
-        return decode(self._file(index), self.name(index), least, self.limits)
+        return decode(self._file(index), self.name(index), least, self.limits, self.exif_orientation)
 
     def _label(self, index: int) -> int:
         return int(self._labels[index])

@@ -19,7 +19,7 @@ class ImageFolder(FileSamples):
 
     Either `train/CLASS/IMAGE` with optional `val/CLASS/IMAGE` and `test/CLASS/IMAGE`, or `CLASS/IMAGE`, all of which is
     training data. Images may be in subfolders of their class. In archives a single top folder around all this
-    is allowed. JPEG, PNG, WebP, BMP and GIF files count, by their names; other and hidden files do not.
+    is allowed. JPEG, PNG, WebP, BMP, GIF, TIFF and AVIF files count, by their names; other and hidden files do not.
     Classes are numbered in the order of the training folders' names, samples in the order of their names. With a file
     of labels no class folders are needed (`train/IMAGE`, `IMAGE`), and classes are all names in the file, sorted.
 
@@ -33,7 +33,7 @@ class ImageFolder(FileSamples):
             256 for 224; None: `crop`.
         crop: pixels a side of the centre in evaluation; None: `image_size`.
         labels: CSV file that gives each image any number of classes (`read_labels`), by paths below `root`.
-        scaled_decoding: as `ImageSamples`.
+        scaled_decoding, exif_orientation: as `ImageSamples`.
 
     Attributes:
         class_names: the training folders, or the names in the file of labels, sorted.
@@ -55,8 +55,9 @@ class ImageFolder(FileSamples):
         crop: int | None = None,
         labels: str | Path | None = None,
         scaled_decoding: bool = False,
+        exif_orientation: bool = True,
     ) -> None:
-        super().__init__(image_size, limits, resize, crop, scaled_decoding)
+        super().__init__(image_size, limits, resize, crop, scaled_decoding, exif_orientation)
         self.root = Path(root).expanduser()
         self._files = open_files(self.root, is_image, limits)
         members = _by_split(self._files.names, self.root, with_classes=labels is None)

@@ -33,6 +33,7 @@ class ImageSamples:
         crop: pixels a side of the centre in evaluation; None: `image_size`.
         scaled_decoding: a JPEG of which chosen crops are shrunk to half their size or less is decoded at a fraction of
             its size, with as many pixels as they get.
+        exif_orientation: images are turned as their EXIF tag says, which is how viewers show them; False: as stored.
 
     Attributes:
         mean, std: of ImageNet's training images, scaled to 0..1.
@@ -55,7 +56,9 @@ class ImageSamples:
         resize: int | Literal["auto"] | None = None,
         crop: int | None = None,
         scaled_decoding: bool = False,
+        exif_orientation: bool = True,
     ) -> None:
+        self.exif_orientation = exif_orientation
         self.scaled_decoding = scaled_decoding
         self.image_shape, _ = self.declared(image_size, resize, crop)
         self.crop = image_size if crop is None else crop

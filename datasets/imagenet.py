@@ -34,7 +34,7 @@ class ImageNet(FileSamples):
     Args:
         split: "train" or "val".
         root: folder that holds all this; `~` is expanded.
-        image_size, limits, resize, crop, scaled_decoding: as `ImageSamples`.
+        image_size, limits, resize, crop, scaled_decoding, exif_orientation: as `ImageSamples`.
 
     Attributes:
         class_names: WordNet's numbers (n01440764), sorted: the order of both splits.
@@ -54,8 +54,9 @@ class ImageNet(FileSamples):
         resize: int | Literal["auto"] | None = None,
         crop: int | None = None,
         scaled_decoding: bool = False,
+        exif_orientation: bool = True,
     ) -> None:
-        super().__init__(image_size, limits, resize, crop, scaled_decoding)
+        super().__init__(image_size, limits, resize, crop, scaled_decoding, exif_orientation)
         if split not in self.splits:
             raise ValueError(f"{root} has no split {split!r}, only {', '.join(self.splits)}")
         self.root = Path(root).expanduser()

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from typing import IO
 
 
+class TooLargeError(ValueError):
+    """An image is beyond a limit, whoever decodes it."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """`dataset.limits`. What exceeds one is an unreadable sample (dataset.max_bad_samples).
@@ -37,6 +41,11 @@ class Limits:
         """Raise ValueError if a file is too large. `name` begins the message."""
         if size > self.file_bytes:
             raise ValueError(f"{name}: {size:,} bytes are more than dataset.limits.file_bytes={self.file_bytes}")
+
+    def check_pixels(self, width: int, height: int) -> None:
+        """Raise TooLargeError if an image is too large."""
+        if width * height > self.pixels:
+            raise TooLargeError(f"{width} x {height} pixels are more than dataset.limits.pixels={self.pixels}")
 
     def check_members(self, count: int, name: str) -> None:
         """Raise ValueError if there are too many files."""

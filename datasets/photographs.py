@@ -25,6 +25,7 @@ class Photographs(ImageSamples):
         image_shape: channels (3, or 1 for grey), height and width of the dataset's images.
         limits: sizes beyond which a file is not read.
         resize, crop: of evaluation, as `ImageSamples` takes them.
+        exif_orientation: as `ImageSamples`.
 
     Raises:
         FileNotFoundError: there is nothing at `root`.
@@ -40,11 +41,12 @@ class Photographs(ImageSamples):
         limits: Limits = DEFAULTS,
         resize: int | Literal["auto"] | None = None,
         crop: int | None = None,
+        exif_orientation: bool = True,
     ) -> None:
         channels, height, width = image_shape
         if channels not in (1, 3) or height != width:
             raise ValueError(f"a photograph becomes a square RGB or grey image, not {list(image_shape)}")
-        super().__init__(height, limits, resize, crop)
+        super().__init__(height, limits, resize, crop, exif_orientation=exif_orientation)
         self.channels = channels
         self.root = Path(root).expanduser()
         alone = self.root.is_file() and is_image(self.root.name)
@@ -65,7 +67,7 @@ class Photographs(ImageSamples):
         return self._files.names[index]
 
     def _pixels(self, index: int, least: Least) -> NDArray[np.uint8]:
-        return decode(self._files.read(index), self._files.path(index), least, self.limits)
+        return decode(self._files.read(index), self._files.path(index), least, self.limits, self.exif_orientation)
 
     def _label(self, index: int) -> int:
         return -1

@@ -41,7 +41,11 @@ def tar_members(root: Path, limits: Limits, start: int = 0, end: int | None = No
 
 
 def inside(name: str) -> str | None:
-    """The name without `./`; None if it is hidden or outside the archive."""
+    """The name without `./`; None if it is hidden or outside the archive.
+
+    Older tools of Windows wrote backslashes for slashes. Where there is a slash, too, a backslash is part of a name.
+    """
+    name = name if "/" in name else name.replace("\\", "/")
     parts = [part for part in name.split("/") if part != "."]
     if name.startswith("/") or any(part == ".." or is_hidden(part) for part in parts):
         return None

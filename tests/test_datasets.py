@@ -332,6 +332,22 @@ def test_damage_inside_a_zip_is_named(tmp_path: Path) -> None:
     assert files.read(1) == b"B" * 5000
 
 
+@pytest.mark.parametrize("build", [as_zip, as_tar])
+def test_archives_made_on_windows_with_backslashes(tmp_path: Path, build: Build) -> None:
+    names = ["train/cat/1.png", "train/dog/2.png", "val/dog/3.png"]
+    tree = {name.replace("/", "\\"): encoded((10 * n, 0, 0)) for n, name in enumerate(names)}
+    root = build(
+        tmp_path / "set", {"train\\cat\\": b"", **tree, "..\\1.png": b"x", "\\x\\1.png": b"x", ".x\\1.png": b"x"}
+    )
+    files = open_files(root, decoding.is_image)
+    assert list(files.names) == names
+    data = ImageFolder("train", root, image_size=8)
+    assert (data.class_names, data.splits) == (("cat", "dog"), ("train", "val"))
+    assert [first_pixel(data, index) for index in range(2)] == [0, 10]
+    odd = open_files(build(tmp_path / "odd", {"cat/a\\b.png": b"x"}), decoding.is_image)
+    assert list(odd.names) == ["cat/a\\b.png"], "a name that Linux allows"
+
+
 def test_directories_linked_into_themselves_end(tmp_path: Path) -> None:
     as_directory(tmp_path / "set", {"cat/1.png": b"x"})
     (tmp_path / "set" / "cat" / "loop").symlink_to(tmp_path / "set")
@@ -419,7 +435,7 @@ def test_a_file_that_vanished_is_named(tmp_path: Path) -> None:
         data[0]
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP", "GIF"])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF"])
 def test_no_truncated_image_passes(kind: str) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (48, 64, 3), dtype=np.uint8)
     buffer = io.BytesIO()
@@ -449,7 +465,7 @@ def test_too_large_images_are_refused() -> None:
 
 def test_other_formats_are_not_opened() -> None:
     buffer = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(buffer, "TIFF")
+    Image.new("RGB", (8, 8)).save(buffer, "PPM")
     with pytest.raises(ValueError, match="not a JPEG"):
         decode(buffer.getvalue(), "x.png")
 

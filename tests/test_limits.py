@@ -10,7 +10,7 @@ import sys
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -77,6 +77,18 @@ def claims_pixels(side: int) -> bytes:
     at = data.find(b"\xff\xc0") + 5
     data[at : at + 4] = struct.pack(">HH", side, side)
     return bytes(data)
+
+
+def tiff(width: int, height: int, more: Mapping[int, int] | None = None) -> bytes:
+    """A deflated grey TIFF that declares this size, and has further tags; its one strip or tile is 256 zeros."""
+    strip = zlib.compress(bytes(256))
+    tags = {256: width, 257: height, 258: 8, 259: 8, 262: 1, 273: 8, 277: 1, 278: height, 279: len(strip)}
+    if more:
+        tags = {324 if tag == 273 else 325 if tag == 279 else tag: value for tag, value in tags.items() if tag != 278}
+    tags = dict(sorted({**tags, **(more or {})}.items()))
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+    content = strip + bytes(len(strip) % 2)
+    return b"II*\0" + struct.pack("<I", 8 + len(content)) + content + struct.pack("<H", len(tags)) + entries + bytes(4)
 
 
 def zeros(path: Path, size: int) -> None:
@@ -159,6 +171,15 @@ def test_neighbours_of_a_limit_pass(kind: str) -> None:
     assert decode(with_scans(64), "x").shape == (240, 320, 3)
     with pytest.raises(ValueError, match="65 scans"):
         decode(with_scans(65), "x")
+
+
+def test_a_tiff_is_judged_by_its_size_and_by_that_of_its_tiles() -> None:
+    assert not decode(tiff(8, 8), "x").any()
+    assert decode(tiff(8, 8, {322: 16, 323: 16}), "x").shape == (8, 8, 3), "a tile may be larger than the image"
+    with pytest.raises(ValueError, match=r"x: .*65536 x 65536 pixels are more than dataset\.limits\.pixels"):
+        decode(tiff(8, 8, {322: 65536, 323: 65536}), "x")
+    with pytest.raises(ValueError, match=r"x: .* more pixels than Pillow reads, .*dataset\.limits\.pixels"):
+        decode(tiff(65500, 65500), "x")
 
 
 def test_scans_of_a_tiny_image_are_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,14 +22,14 @@ from .webdataset import indexed_in_place
 class Shards(ImageSamples):
     """Images in shards that `leyden prepare` has written, or in uncompressed tars of WebDataset's form.
 
-    Of the latter the image (.jpg, .jpeg, .png, .webp, .bmp, .gif) and the class (.cls, or a key of .json) of each
-    sample are used; nothing else is read. They are indexed when they are first opened. The split is the word train,
+    Of the latter the image (by `SUFFIXES`) and the class (.cls, or a key of .json) of each sample are used; nothing
+    else is read. They are indexed when they are first opened. The split is the word train,
     val or test in a tar's name or folder; all others are training data. Samples are numbered in the order of the tars.
 
     Args:
         split: "train", "val" or "test".
         root: folder of the shards; `~` is expanded.
-        image_size, limits, resize, crop, scaled_decoding: as `ImageSamples`.
+        image_size, limits, resize, crop, scaled_decoding, exif_orientation: as `ImageSamples`.
         json_label: key of the class in .json, or of a list of classes.
         stage: "node": shards are copied to a disk of the node first, once for all its processes (`staging.staged`).
         stage_dir: folder of that disk; None: that of temporary files (TMPDIR, /tmp).
@@ -57,8 +57,9 @@ class Shards(ImageSamples):
         stage: Literal["none", "node"] = "none",
         stage_dir: str | Path | None = None,
         scaled_decoding: bool = False,
+        exif_orientation: bool = True,
     ) -> None:
-        super().__init__(image_size, limits, resize, crop, scaled_decoding)
+        super().__init__(image_size, limits, resize, crop, scaled_decoding, exif_orientation)
         if stage not in ("none", "node"):
             raise ValueError(f"dataset.stage={stage} must be none or node")
         self.root = Path(root).expanduser()
@@ -134,9 +135,9 @@ class Shards(ImageSamples):
 
     def _pixels(self, index: int, least: Least) -> NDArray[np.uint8]:
         index = self._number(index)
-        return self._stored_pixels(index) if self._raw else decode(
-            self._file(index), self.name(index), least, self.limits
-        )  # fmt: skip
+        if self._raw:
+            return self._stored_pixels(index)
+        return decode(self._file(index), self.name(index), least, self.limits, self.exif_orientation)
 
     def _label(self, index: int) -> int:
         return int(self._rows["label"][index])

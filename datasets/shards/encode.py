@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..decode import decode, resized_crop
 from ..limits import DEFAULTS
+from ..orientation import is_turned, jpeg_tag
 
 _JPEG = b"\xff\xd8\xff"
 _LONGEST = 65535
@@ -35,7 +36,7 @@ class Encoder:
 
     Args:
         size: most pixels of the shorter side; None: images keep their sizes.
-        quality: of JPEG. A JPEG that is small enough keeps its bytes.
+        quality: of JPEG. A JPEG that is small enough keeps its bytes, unless an EXIF tag says how it is to be turned.
         labels: number of classes, or of sets of classes: labels are below it.
     """
 
@@ -63,14 +64,15 @@ class Encoder:
             raise ValueError(f"{name}: class {label} of {self._labels}")
         height, width = pixels.shape[:2]
         if self._size is not None and min(height, width) > self._size:
-            pixels, data = _shrunk(pixels, _size_of(data, pixels), self._size), None
+            turned = getattr(source, "exif_orientation", True)
+            pixels, data = _shrunk(pixels, _size_of(data, pixels, turned), self._size), None
             height, width = pixels.shape[:2]
         if max(height, width) > _LONGEST:
             raise ValueError(f"{name}: {width} x {height} pixels, a side may have {_LONGEST}")
         if self._kind == "raw":
             pixels = np.ascontiguousarray(pixels)
             return Encoded(pixels, pixels.nbytes, zlib.crc32(pixels.data), label, height, width)
-        if data is None or not data.startswith(_JPEG):
+        if data is None or not data.startswith(_JPEG) or jpeg_tag(data) != 1:
             data = self._jpeg(pixels, name)
         return Encoded(data, len(data), zlib.crc32(data), label, 0, 0)
 
@@ -83,7 +85,8 @@ class Encoder:
         if not isinstance(data, bytes):
             return None, data, label
         # at twice the size or more the decoder's own shrinking changes one grey level at most on average
-        return data, decode(data, name, 2 * (self._size or 0), getattr(source, "limits", DEFAULTS)), label
+        limits, turned = getattr(source, "limits", DEFAULTS), getattr(source, "exif_orientation", True)
+        return data, decode(data, name, 2 * (self._size or 0), limits, turned), label
 
     def _jpeg(self, pixels: NDArray[np.uint8], name: str) -> bytes:
         try:
@@ -102,12 +105,13 @@ def _pixels(image: Tensor, name: str) -> NDArray[np.uint8]:
     return np.ascontiguousarray(np.broadcast_to(pixels, (3, *pixels.shape[1:])).transpose(1, 2, 0))
 
 
-def _size_of(data: bytes | None, pixels: NDArray[np.uint8]) -> tuple[int, int]:
+def _size_of(data: bytes | None, pixels: NDArray[np.uint8], exif_orientation: bool) -> tuple[int, int]:
     """Height and width of the whole image, of which a JPEG's pixels may be a fraction."""
     if data is not None and data.startswith(_JPEG):
         with suppress(ValueError):
             height, width, *_ = simplejpeg.decode_jpeg_header(data)
-            return int(height), int(width)
+            turned = exif_orientation and is_turned(jpeg_tag(data))
+            return (int(width), int(height)) if turned else (int(height), int(width))
     height, width, _ = pixels.shape
     return height, width
 

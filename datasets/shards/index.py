@@ -82,6 +82,8 @@ class ShardSet(_Strict):
     """None: tars of others, indexed in place."""
     json_label: str | None = None
     """Of those: the key of the class in .json."""
+    suffixes: list[str] = []
+    """Of those: the suffixes that counted as images."""
     splits: Mapping[Literal["train", "val", "test"], SplitIndex]
 
     @property

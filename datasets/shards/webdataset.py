@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..cache_folder import cache_folder
-from ..decode import is_image
+from ..decode import SUFFIXES, is_image
 from ..label_file import numbered
 from ..limits import Limits
 from ..tar_members import is_hidden, tar_members
@@ -47,9 +47,10 @@ def indexed_in_place(root: Path, known: ShardSet | None, json_label: str, limits
     if not shards:
         raise ValueError(f"{root} holds no shards; expected those of leyden prepare, or uncompressed .tar files")
     folder, listed = _cache(root, json_label), {shard.name: shard for shard in shards}
+    asked = (json_label, list(SUFFIXES))
     for place, found in ((root, known), (folder, None)):
         found = found or read_index(place)
-        if found is not None and found.json_label == json_label and _listed(found) == listed:
+        if found is not None and _listed(found) == listed and (found.json_label, found.suffixes) == asked:
             return place, found
     splits = {split: list(each) for split, each in _by_split(shards).items()}
     samples = {name: [_samples(root / s.name, json_label, limits) for s in each] for name, each in splits.items()}
@@ -213,6 +214,7 @@ def _written(
         label_sets=label_sets,
         class_names=names or None,
         json_label=json_label,
+        suffixes=list(SUFFIXES),
         splits=found,  # pyright: ignore[reportArgumentType]  # its keys are those of _SPLIT
     )
     write_index(folder, index)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hostile_entries import CIFAR, IMAGES, Entry, Make
 from PIL import Image
-from test_limits import claims_pixels, encoded, overstated, understated, with_scans, zeros
+from test_limits import claims_pixels, encoded, overstated, tiff, understated, with_scans, zeros
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
@@ -36,6 +36,13 @@ def _gif(width: int, height: int) -> bytes:
     data[6:10] = struct.pack("<HH", width, height)
     at = data.index(b",")
     data[at + 5 : at + 9] = struct.pack("<HH", width, height)
+    return bytes(data)
+
+
+def _avif(side: int) -> bytes:
+    data = bytearray(encoded("AVIF"))
+    at = data.index(b"ispe") + 8
+    data[at : at + 8] = struct.pack(">II", side, side)
     return bytes(data)
 
 
@@ -71,6 +78,11 @@ _IMAGES: Mapping[str, Callable[[], bytes]] = {
     "an EPS": lambda: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n(canary) (w) file\n",
     "an SVG": lambda: b'<svg xmlns="http://www.w3.org/2000/svg"><image href="file:///etc/passwd"/></svg>',
     "a TIFF": lambda: b"II*\0" + struct.pack("<I", 8) + b"\xff" * 100,
+    "a TIFF of 4 gigapixels": lambda: tiff(65500, 65500),
+    "a TIFF of one large tile": lambda: tiff(8, 8, {322: 65536, 323: 65536}),
+    "a truncated TIFF": lambda: encoded("TIFF")[:2000],
+    "an AVIF of 4 gigapixels": lambda: _avif(65500),
+    "a truncated AVIF": lambda: encoded("AVIF")[:300],
     "a pickle": lambda: b"cos\nsystem\n(S'touch canary'\ntR.",
     "empty": lambda: b"",
 }

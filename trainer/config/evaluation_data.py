@@ -20,7 +20,7 @@ OUT = "LEYDEN_EVALUATION_OUT"
 """Environment variable with the file."""
 MOVABLE = ("dataset.root", "dataset.max_bad_samples")
 """Keys of the run's own dataset that may differ: the images stay what they are."""
-_PREPARATION = ("image_size", "resize", "crop")
+_PREPARATION = ("image_size", "resize", "crop", "exif_orientation")
 """Keys by which image files are prepared for the network: those of the run, unless others are named."""
 
 

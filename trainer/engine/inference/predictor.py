@@ -114,7 +114,8 @@ def preparation_of(config: Config) -> dict[str, Any]:
     """Arguments of a dataset of Leyden's by which it prepares files for evaluation; none of another's."""
     if not config.dataset.target.startswith("leyden.datasets."):
         return {}
-    return {name: value for name, value in config.dataset.arguments.items() if name in ("limits", "resize", "crop")}
+    names = ("limits", "resize", "crop", "exif_orientation")
+    return {name: value for name, value in config.dataset.arguments.items() if name in names}
 
 
 def _built(config: Config, run_dir: Path) -> RunState:
