@@ -166,12 +166,13 @@ def test_a_step_that_returns_none_skips_the_batch_as_in_lightning(
     seen.clear()
     options = [f"trainer.accumulate_grad_batches={accumulate}", "+dataset.batch_size=8", f"+task.every={every}"]
     run_dir = freeze("run", *POINTS, task("Skips"), *options, "trainer.gradient_clip_val=0.5")
-    assert start(run_dir) == 0
+    assert start(run_dir) == int(every == 1), "without any loss nothing is trained"
     found = [entry for entry in seen if (isinstance(entry, tuple) and len(entry) == 3) or entry in HOOKS]
     # Lightning zeroes gradients after the forward, Leyden before it: counted, not compared in their order
     assert [e for e in found if e != "zero"] == [e for e in expected if e != "zero"]
     assert found.count("zero") == expected.count("zero")
-    assert summary(run_dir)["steps"] == trainer.global_step == 12 // accumulate
+    assert trainer.global_step == 12 // accumulate
+    assert every == 1 or summary(run_dir)["steps"] == trainer.global_step
     assert distance(weights(run_dir), module.state_dict()) == 0.0
     assert (run_dir / "run.log").read_text().count("Skips.training_step returned None") == 1
 
@@ -401,3 +402,20 @@ def test_metric_objects_survive_a_resumption_at_every_step(freeze: Freeze, tmp_p
         assert start(broken, "resume") == 0
         for name in ("train_acc_epoch", "train_auroc", "val_micro", "val_f1"):
             assert metrics(broken)[name] == metrics(whole)[name], (step, name)
+
+
+def test_no_value_of_leydens_replaces_one_that_the_module_logs(freeze: Freeze) -> None:
+    """Those that it does not log keep their names; what a schedule monitors is the module's."""
+    examples.SEEN.clear()
+    run_dir = freeze("run", *POINTS, "task._target_=failing_examples.LogsOurNames")
+    assert start(run_dir) == 0
+    found = metrics(run_dir)
+    assert (found["lr"], found["epoch"], found["samples_per_second"]) == (8.0, 42.0, 1.5)
+    assert found["leyden/lr"] == 0.1
+    assert found["leyden/epoch"] == 1.0
+    assert found["leyden/samples_per_second"] > 2
+    assert "time/data_ms" in found
+    assert "leyden/time/data_ms" not in found
+    assert ("best", 7.0) in examples.SEEN
+    steps = [row for row in rows(run_dir) if row["leyden/lr"]]
+    assert {row["lr"] for row in steps[:6]} == {"7.0"}

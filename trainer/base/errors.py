@@ -86,6 +86,10 @@ class Explained(Exception):
     """A failure of a running training whose message says it all: a traceback would add nothing."""
 
 
+class NotFiniteValue(Explained, FloatingPointError):
+    """A loss, a weight or an update that is NaN or infinite: the training has diverged."""
+
+
 class SystemFailure(Explained, OSError):
     """A failure of the host under a run: of its storage, or a lack of file descriptors or memory."""
 

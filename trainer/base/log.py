@@ -75,6 +75,14 @@ def open_log(run_dir: Path | None, rank: int, workers: int, quiet: bool = False)
     log.addHandler(terminal)
 
 
+def write_to_run_log(text: str) -> bool:
+    """Append text to run.log, and nothing to the terminal. Returns whether the log is open."""
+    files = [handler for handler in log.handlers if isinstance(handler, _RunLog)]
+    for file in files:
+        file.handle(logging.makeLogRecord({"levelno": logging.ERROR, "levelname": "ERROR", "msg": text.rstrip()}))
+    return bool(files)
+
+
 def close_log() -> None:
     for handler in list(log.handlers):
         handler.close()

@@ -2,8 +2,10 @@
 
 import os
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -26,6 +28,25 @@ def restore_handlers(kept: dict[signal.Signals, Any]) -> None:
     """Undo `install_handlers`."""
     for number, handler in kept.items():
         signal.signal(number, handler)
+
+
+@contextmanager
+def interrupts_deferred() -> Iterator[None]:
+    """Context after which a SIGINT that came in it is raised: libraries swallow one while they import each other."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received: list[int] = []
+    previous = signal.getsignal(signal.SIGINT)
+    if callable(previous):
+        signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    try:
+        yield
+    finally:
+        if callable(previous):
+            signal.signal(signal.SIGINT, previous)
+    if received:
+        signal.raise_signal(signal.SIGINT)
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,6 @@ from .help import help_text, verb_text
 from .verbs import VERBS, all_flags, verbs_with
 
 
-def entry_point() -> NoReturn:
-    """The console script."""
-    sys.exit(main(sys.argv[1:]))
-
-
 def main(arguments: Sequence[str]) -> int:
     """Run one command. Returns the exit code; a user error is printed to stderr and gives 2."""
     try:

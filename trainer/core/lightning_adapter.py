@@ -84,6 +84,7 @@ def attach(task: LightningModule, state: "RunState") -> None:
     def log(
         name: str, value: Any, prog_bar: bool = False, logger: bool | None = None, *more: Any, **options: Any
     ) -> None:
+        state.logged.add(name)
         if logger is False:
             state.unlogged.update((name, f"{name}_step", f"{name}_epoch"))
         if prog_bar:

@@ -25,6 +25,7 @@ from .hooks import Hooks
 from .keyed.dropout import SampleKeys
 from .logger_calls import call_logger, log_image
 from .metric_log import MetricLog
+from .network.loss_watch import LossWatch
 from .session_time import session_time
 from .step_timer import StepTimes
 from .stragglers import Stragglers
@@ -72,6 +73,8 @@ class RunState:
     """Trained samples, over all workers."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Newest value of every logged name."""
+    logged: set[str] = field(default_factory=set)
+    """Names that the task has logged in this session, in training or evaluation."""
     unlogged: set[str] = field(default_factory=set)
     """Names that the task logs with logger=False: kept, not passed to loggers."""
     shown: set[str] = field(default_factory=set)
@@ -96,6 +99,7 @@ class RunState:
     batchnorm_statistics: Callable[[], dict[str, torch.Tensor]] = dict
     """Statistics of BatchNorm over the training data for the task's present weights, by their buffers' names; every
     worker must call it, between two steps."""
+    loss_watch: LossWatch = field(default_factory=LossWatch)
     skips_batches: bool = False
     """Whether the task has skipped a batch by returning None."""
     drawing: list[str] | None = None
@@ -176,6 +180,10 @@ class RunState:
 
     def learning_rate(self) -> float:
         return float(self.raw_optimizer.param_groups[0]["lr"])
+
+    def own_name(self, name: str) -> str:
+        """The name of a value of Leyden's: one that the task logs is the task's alone."""
+        return f"leyden/{name}" if name in self.logged else name
 
     def report(self, values: dict[str, float]) -> None:
         """Keep values and pass them to every logger."""

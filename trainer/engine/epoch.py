@@ -137,13 +137,13 @@ class Epoch(ABC):
                 self._interval_began = self._logged_times
             # else the same step is logged again: its interval has grown by what was sent to synchronize all workers
             values = state.log.step_values(NoReduction(state.fabric.device) if alone else state.fabric.strategy)
-            values["lr"] = state.learning_rate()
-            values["epoch"] = float(state.epoch)
-            values.update(state.times.since(self._interval_began))
-            values.update(state.communication(self._interval_began, alone))
-            values.update(self._compare_workers())
-            values.update(state.contract.extra_metrics())
-            values.update(device_memory.peaks(state.fabric.device))
+            own = {"lr": state.learning_rate(), "epoch": float(state.epoch)}
+            own.update(state.times.since(self._interval_began))
+            own.update(state.communication(self._interval_began, alone))
+            own.update(self._compare_workers())
+            own.update(state.contract.extra_metrics())
+            own.update(device_memory.peaks(state.fabric.device))
+            values.update({state.own_name(name): value for name, value in own.items()})
         self._logged_times = copy(state.times)
         with heartbeat.phase(CALLBACKS, "logging"):
             state.report(values)
@@ -195,6 +195,8 @@ class Epoch(ABC):
         if self.asynchronous or self.losses.unchecked:
             self.log()
         complete = self.data_ended or state.step_in_epoch >= self.steps
+        if complete:
+            state.loss_watch.end_epoch(state.task)
         seen_by_callbacks = state.validated_at == state.step  # validated inside the epoch, which then was to end
         ends = state.step >= self.last_step or (state.stop_reason is not None and not complete)
         due = ends or self.validation.due_at_end(state.epoch, state.step_in_epoch, state.step)
@@ -225,8 +227,9 @@ class Epoch(ABC):
         with heartbeat.phase(CALLBACKS, "an epoch's means"):
             state.hooks("on_train_epoch_end")
         with heartbeat.phase(SYNCHRONIZATION, "an epoch's means"):
-            values = {**state.log.epoch_values(state.fabric.strategy), "epoch": float(state.epoch)}
+            values = state.log.epoch_values(state.fabric.strategy)
+            values[state.own_name("epoch")] = float(state.epoch)
             good = goodput([*state.earlier_sessions, state.session_record()]) if state.fabric.is_global_zero else None
-            state.report(values if good is None else {**values, "time/goodput": good.share})
+            state.report(values if good is None else {**values, state.own_name("time/goodput"): good.share})
             self.agree_on_the_end()
         state.log.entries.clear()

@@ -89,7 +89,7 @@ def validate(state: RunState) -> None:
     state.validated_at = state.step
     for name, weights in state.contract.other_eval_weights(state.task):
         values = evaluate(state, "val", limit, weights)
-        state.report({f"{metric}_{name}": value for metric, value in values.items()})
+        state.report({state.own_name(f"{metric}_{name}"): value for metric, value in values.items()})
 
 
 @contextmanager

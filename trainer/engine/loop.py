@@ -26,7 +26,7 @@ def fit(state: RunState) -> None:
     Raises:
         Stopped: on a signal; the checkpoint of this step is written.
         HandedOff: at the step that `state.leaves_at` names.
-        FloatingPointError: the loss is NaN or infinite, or the weights that were to be saved are.
+        NotFiniteValue: the loss is NaN or infinite, or the weights that were to be saved are.
         OSError: a checkpoint could not be written.
     """
     heartbeat.at(CALLBACKS, state.step)

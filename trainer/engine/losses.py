@@ -5,7 +5,18 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..base.errors import NotFiniteValue
+from ..base.paths import shown
 from ..core.state import RunState
+
+
+def how_to_go_on(state: RunState) -> str:
+    """What helps a training that has diverged, and the key by which a new run begins with its last checkpoint."""
+    helps = "a smaller learning rate or trainer.gradient_clip_val=1 may prevent it in a new run"
+    if state.last_checkpoint is None:
+        return helps
+    key = "init_from" if state.config.model is None else "model.pretrained"
+    return f"{helps}, which begins with the last checkpoint's weights by {key}={shown(state.run_dir)}"
 
 
 class Losses:
@@ -37,7 +48,7 @@ class Losses:
     def refuse_not_finite(self) -> None:
         """
         Raises:
-            FloatingPointError: a loss since the last check is NaN or infinite.
+            NotFiniteValue: a loss since the last check is NaN or infinite.
         """
         self._first_step = self._state.step + 1
         if not self._values:  # dummy batches only
@@ -47,8 +58,9 @@ class Losses:
             position = int((~finite).nonzero()[0])
             self.begin_update()  # of a step that was begun, where the data ended in it
             step, rate = self._steps[position]
-            raise FloatingPointError(
-                f"the loss is {self._values[position].item()} at step {step}, learning rate {float(rate):.3g}"
+            raise NotFiniteValue(
+                f"the loss is {self._values[position].item()} at step {step}, learning rate {float(rate):.3g}: "
+                f"{how_to_go_on(self._state)}"
             )
         self._values.clear()
         self._steps.clear()

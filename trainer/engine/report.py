@@ -152,7 +152,7 @@ def print_end(state: RunState) -> None:
     summary = read_summary(state.run_dir)
     table = Table(show_header=False)
     for name, value in sorted(summary["metrics"].items()):
-        if "/" in name and not name.startswith(("time/", "comm/", "workers/")):
+        if "/" in name and not name.startswith(("time/", "comm/", "workers/", "leyden/")):
             table.add_row(name, f"{value:.5g}")
     table.add_row("samples/s", f"{summary['samples_per_second']:.0f}")
     sessions, whole_time = summary["sessions"], summary["totals"]

@@ -35,6 +35,7 @@ from .epoch import Stopped
 from .evaluate import evaluate
 from .init_weights import load_initial_weights
 from .loop import fit
+from .monitored_schedules import refuse_monitor_before_validation
 from .network.teacher import load_teacher
 from .report import announce, finish, print_end
 
@@ -55,6 +56,7 @@ def prepare(
         check_transport(config, run_dir, state.fabric.device)
         check_disk_space(state)
         if verb != "eval":
+            refuse_monitor_before_validation(state, resumed=verb == "resume")
             load_teacher(state)
         continued = verb != "train" and continue_from(state, from_checkpoint, to_evaluate=verb == "eval")
         if not continued and verb == "eval":
@@ -144,13 +146,18 @@ def cut_loggers(state: RunState) -> None:
 
 
 def train(state: RunState) -> str:
-    """Fit, test, report. Returns the run's status."""
+    """Fit, test, report. Returns the run's status.
+
+    Raises:
+        NothingTrained: there was no loss, and no parameter has changed.
+    """
     begin(state)
     try:
         fit(state)
     except Stopped:
         status = stopped_status(state)
     else:
+        state.loss_watch.refuse_untrained(state.task)
         status = test(state)
     end(state, status)
     print_end(state)

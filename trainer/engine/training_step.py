@@ -147,10 +147,12 @@ class TrainingStep:
         step = f"{type(self._state.task).__name__}.training_step"
         if output is None:
             self._refuse_to_skip(step)
+            self._state.loss_watch.skip(self._state.task)
             return None
         if not isinstance(loss, Tensor):
             kind = type(loss).__name__
             raise TypeError(f"{step} must return the loss (a tensor, or a dict with 'loss') or None, not {kind}")
+        self._state.loss_watch.add()
         # a reduced precision would round the part's weight
         return loss.float() if loss.dtype in (torch.bfloat16, torch.float16) else loss
 

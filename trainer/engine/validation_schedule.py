@@ -35,6 +35,13 @@ class ValidationSchedule:
             )
         return cls(steps_per_epoch, trainer.check_val_every_n_epoch, every)
 
+    @property
+    def first_step(self) -> int:
+        """The optimizer step after which the first validation is, counted from 1; the training's end is one, too."""
+        if self.every_n_steps is None:
+            return (self.every_n_epoch or 1) * self.steps_per_epoch
+        return ((self.every_n_epoch or 1) - 1) * self.steps_per_epoch + self.every_n_steps
+
     def due_inside(self, epoch: int, step_in_epoch: int, step: int) -> bool:
         """Whether validation is due after a step that does not end its epoch.
 

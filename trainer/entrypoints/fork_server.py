@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..base.process import end_with_parent, set_name
+from ..base.signals import interrupts_deferred
 from ..config.schema import Config
 from ..launch.child_process import ChildProcess
 from ..launch.fork_server import HAS_THREADS, NAME, NUMBER, ForkServer, can_fork
@@ -77,8 +78,9 @@ def prepare(config: Config) -> None:
 def _preload() -> dict[str, str]:
     """Import what the forked processes need. Returns the environment variables that libraries have set meanwhile."""
     before = dict(os.environ)
-    for module in _PRELOADED:
-        importlib.import_module(module)
+    with interrupts_deferred():
+        for module in _PRELOADED:
+            importlib.import_module(module)
     return {name: value for name, value in os.environ.items() if name not in before}
 
 

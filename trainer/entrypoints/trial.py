@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ..base.process import end_with_parent
 from ..config.schema import load
+from ..runs.failure_report import report_in_one_line
 from .fork_server import prepare
 from .start import start
 
@@ -16,7 +17,10 @@ def main(run_dir: Path, sweep: int, verb: str) -> int:
     if not end_with_parent(sweep, signal.SIGTERM):
         return 143
     try:
-        prepare(load(run_dir))
+        config = load(run_dir)
+        prepare(config)
+        if config.pipeline is None:
+            report_in_one_line()
         return start(run_dir, verb)
     except ValueError as error:
         print(f"leyden: this trial was not started: {error}", file=sys.stderr)

@@ -2,12 +2,12 @@
 
 import os
 import sys
-import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 from ..base.errors import CannotStart, Explained, Refused
+from ..base.failure_log import log_traceback
 from ..base.heartbeat import START, heartbeat
 from ..base.log import close_log, open_log
 from ..base.printable import printable
@@ -83,16 +83,16 @@ def run_in_process(
 
 
 def _report_failure(error: Exception, run_dir: Path, verb: str) -> None:
-    from ..runs.summary import last_good_checkpoint, mark_failed
+    from ..runs.failure_report import report_failure
+    from ..runs.summary import mark_failed
 
     message = printable(str(error) if isinstance(error, Explained) else f"{type(error).__name__}: {error}")
+    trace = log_traceback(error)
     close_log()  # whose descriptor the summary may need
     if verb != "eval":
         # first: the terminal may be a file on the disk that is full
         mark_failed(run_dir, message, worker_number())
-    if not isinstance(error, Explained):
-        traceback.print_exc()
-    print(message if verb == "eval" else f"{message}\n{last_good_checkpoint(run_dir)}", file=sys.stderr)
+    report_failure(run_dir, verb, message, trace)
 
 
 def start_watchdog(config: Config, run_dir: Path, verb: str) -> Watchdog | None:

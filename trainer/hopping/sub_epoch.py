@@ -55,7 +55,7 @@ def train(state: RunState, epoch: int, partitions: Sequence[int], stop_reason: s
         run, whose checkpoint is written.
 
     Raises:
-        FloatingPointError: the loss is NaN or infinite.
+        NotFiniteValue: the loss is NaN or infinite.
     """
     assert state.epoch == epoch
     state.stop_reason = stop_reason

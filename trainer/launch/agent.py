@@ -13,8 +13,9 @@ from pathlib import Path
 from ..base.signals import restore_handlers
 from ..runs.checkpoints import intact, saved
 from ..runs.exit_codes import EXIT_CODES, REFUSED
+from ..runs.failure_report import report_failure
 from ..runs.folder import remove_unstarted
-from ..runs.summary import last_good_checkpoint, mark_failed, mark_refused, read_summary
+from ..runs.summary import mark_failed, mark_refused, read_summary
 from .agent_group import AgentGroup, SingleNode
 from .root_cause import Failure, root_cause
 from .signals import ReceivedSignals
@@ -115,10 +116,7 @@ def _report(job: JobSpec, failure: Failure) -> None:
     # first: the terminal may be a file on a full disk
     if job.verb != "eval":
         mark_failed(job.run_dir, failure.message, failure.rank)
-    if failure.traceback:
-        print(failure.traceback, file=sys.stderr)
-    how_on = "" if job.verb == "eval" else f"\n{last_good_checkpoint(job.run_dir)}"
-    print(f"{failure}{how_on}", file=sys.stderr, flush=True)
+    report_failure(job.run_dir, job.verb, str(failure), failure.traceback)
 
 
 def _write_times(run_dir: Path) -> dict[Path, int]:

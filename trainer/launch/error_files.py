@@ -8,13 +8,13 @@ import signal
 import struct
 import tempfile
 import time
-import traceback
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..base.atomic_file import atomic_file
 from ..base.errors import CannotStart, Explained, Refused
+from ..base.failure_log import log_traceback
 from ..base.heartbeat import HeartbeatReading, heartbeat
 from ..base.storage import StorageError
 
@@ -33,6 +33,7 @@ class ErrorRecord:
     message: str
     users_mistake: bool
     traceback: str
+    """For the terminal."""
     refused: bool = False
     """Whether the preflight raised it."""
     problem: dict[str, Any] = field(default_factory=dict)
@@ -42,13 +43,13 @@ class ErrorRecord:
 
     @classmethod
     def of(cls, error: Exception) -> "ErrorRecord":
-        """The record of the exception that is being handled."""
+        """The record of an exception; its traceback goes to run.log."""
         mistake = isinstance(error, CannotStart)
         known = mistake or isinstance(error, Explained)
         message = str(error) if known else f"{type(error).__name__}: {error}"
         found = error.problem if isinstance(error, CannotStart) else None
         problem = {} if found is None else {name: v for name, v in asdict(found).items() if v is not ...}
-        trace = "" if isinstance(error, Explained) else traceback.format_exc()
+        trace = "" if mistake else log_traceback(error)
         lasting = isinstance(error, StorageError) and error.lasting
         return cls(time.time(), message, mistake, trace, isinstance(error, Refused), problem, lasting)
 

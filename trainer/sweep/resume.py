@@ -23,6 +23,7 @@ from .hopping_launcher import run_hopping
 from .results import QUEUED, WAITING, Metric, Trial, metric_of, print_table, stop_reason, trial_result
 from .resume_study import N_TRIALS, reopened
 from .slurm import SubmittedTrials, submit_trials
+from .trial_failures import TrialFailures
 from .trial_process import STOPPED, run_process, shared_imports, sigterm_as_exit
 
 _HANG_TIMEOUT = "trainer.hang_timeout"
@@ -178,7 +179,7 @@ def _run(trials: Sequence[FrozenRun]) -> dict[Path, int]:
     Raises:
         SystemExit: one was stopped by a signal, with its code.
     """
-    codes: dict[Path, int] = {}
+    codes, failures = dict[Path, int](), TrialFailures()
     for trial in trials:
         folder = trial.folder
         begun = bool(saved(folder)) or (folder / "summary.json").exists()
@@ -186,6 +187,7 @@ def _run(trials: Sequence[FrozenRun]) -> dict[Path, int]:
         codes[folder] = run_process(folder, "resume" if begun else "train")
         if codes[folder] in STOPPED:
             raise SystemExit(codes[folder])
+        failures.ended(folder.name, folder, failed=codes[folder] != 0)
     return codes
 
 

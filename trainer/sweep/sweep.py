@@ -27,6 +27,7 @@ from ..config.schema import Config
 from ..config.target_policy.hydra_node import hydra_problems
 from ..runs.folder import FROZEN, SWEEP, Claim, claim, freeze, pipeline_of, refuse_taken
 from ..runs.lease import hold_lease
+from . import trial_failures
 from .hopping_plan import HoppingPlan, is_pipeline
 from .results import QUEUED, WAITING, Metric, Trial, metric_of, print_table, stop_reason
 from .slurm import submit_trials
@@ -59,10 +60,11 @@ class Sweep:
         self.metric = Metric()
         self._composer = composer
         self._overrides = list(overrides)
-        self._master = composer.composed([*_QUIET, *overrides], RunMode.MULTIRUN)
+        self._master = composer.composed([*_QUIET, *trial_failures.added(overrides)], RunMode.MULTIRUN)
         # before Hydra builds its callbacks, sweeper and launcher of them; each trial is checked when it is composed
         raise_all(hydra_problems(self._master.hydra))
         OmegaConf.set_readonly(self._master.hydra, False)
+        self._failures = trial_failures.TrialFailures(trial_failures.taken(self._master))
         composer.swept = _swept(self._master)
         # made after validation: until then sweepers, which write into their folder at once, have a temporary one
         self._wanted = absolute(resolved_text(self._master, "hydra.sweep.dir"))
@@ -137,7 +139,9 @@ class Sweep:
 
     def _run_sweeper(self) -> None:
         context = HydraContext(config_loader=self._composer.loader, callbacks=Callbacks(self._master))
-        task = RunTrial(self._composer.python_path, list(self._composer.swept), self._dropped, self._added)
+        task = RunTrial(
+            self._composer.python_path, list(self._composer.swept), self._dropped, self._added, self._failures
+        )
         with _launchers_wrapped(self):
             self._sweeper = _sweeper(self, config=self._master, hydra_context=context, task_function=task)
         # `validate` composes each trial, too
@@ -230,6 +234,8 @@ class Sweep:
             self.plan.drop(self._dropped[number])
 
     def _refuse_launcher(self, config: Config, trial: str) -> None:
+        if self._failures.fail_fast and (config.launcher == "slurm" or not self._runs_trials()):
+            raise trial_failures.needs_a_sequence().located(lambda key: "", trial)
         if config.launcher in ("node", "external"):
             text = "starts a run by a command for each of its parts, and the trials of a sweep start by themselves"
             remedy = "topology.launcher=slurm, or each run by itself, without -m"
@@ -345,6 +351,7 @@ class Sweep:
         self.trials.append(Trial(str(number), filter_overrides(overrides), 2, math.nan))
         result = refused_result(self.trials[-1])
         set_result(self._sweeper, result, self.trials[-1])
+        self._failures.refused(str(number))
         return result
 
 

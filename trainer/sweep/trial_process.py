@@ -23,6 +23,7 @@ from ..launch.fork_server import ForkServer, can_fork
 from ..runs.folder import freeze
 from .results import QUEUED, final_metric
 from .study.callback import add_callback
+from .trial_failures import TrialFailures
 
 STOPPED = (75, 130, 143)
 """Exit codes of a trial stopped by a signal; the sweep stops with it."""
@@ -122,6 +123,7 @@ class RunTrial:
     """Keys that a trial's classes do not take, by its number."""
     added: dict[int, dict[str, Any]]
     """Callback of a trial that reports to the study of its sweep, by the trial's number."""
+    failures: TrialFailures
 
     def __call__(self, config: DictConfig) -> tuple[int, float]:
         """Exit code, or QUEUED, and metric."""
@@ -138,4 +140,5 @@ class RunTrial:
         code = run_process(folder)
         if code in STOPPED:
             raise SystemExit(code)
+        self.failures.ended(str(number), folder, failed=code != 0)
         return code, final_metric(folder, values)

@@ -83,7 +83,7 @@ class Progress:
         if not _shown(values, state):
             values = state.log.step_values(NoReduction(state.fabric.device))
         if lap.samples_per_second is not None:
-            values["samples_per_second"] = lap.samples_per_second
+            values[state.own_name("samples_per_second")] = lap.samples_per_second
         left = "" if lap.seconds_left is None else f"  {timedelta(seconds=round(lap.seconds_left))} left"
         return _shown(values, state) + left
 
@@ -146,5 +146,5 @@ def _position(state: RunState) -> str:
 def _shown(metrics: dict[str, float], state: RunState) -> str:
     usual = ("loss", "acc")
     shown = {n: v for n, v in metrics.items() if n in state.shown or n.split("/")[-1].split("_")[0] in usual}
-    speed = metrics.get("samples_per_second")
+    speed = metrics.get(state.own_name("samples_per_second"))
     return "  ".join([f"{n} {v:.4g}" for n, v in shown.items()] + ([f"{speed:.0f} samples/s"] if speed else []))

@@ -9,7 +9,7 @@ LAYOUT: dict[str, dict[str, list[str | list[str]]]] = {
     },
     "time": {
         "milliseconds of a step by phase": ["Multiline", [rf"^time/({'|'.join(_PHASES)})_ms$"]],
-        "samples per second": ["Multiline", [r"^samples_per_second$"]],
+        "samples per second": ["Multiline", [r"^(leyden/)?samples_per_second$"]],
     },
     "workers": {
         "bytes a step and worker, in all and between nodes": ["Multiline", [r"^comm/(bytes|inter_node_bytes)$"]],

@@ -10,7 +10,7 @@ from typing import IO, Any
 import torch
 
 from ...base.atomic_file import atomic_file, beside, open_new
-from ...base.errors import Explained, SystemFailure
+from ...base.errors import Explained, NotFiniteValue, SystemFailure
 from ...base.log import log
 from ...base.storage import no_space_for
 from ...runs.checkpoints import LAST, folder, note_damaged, path_in, saved, server_path
@@ -23,8 +23,8 @@ FORMAT = 1
 Fits = Callable[[Path, dict[str, Any], CheckpointShards | None], None]
 
 
-class NotFinite(FloatingPointError):
-    """Weights or losses that are NaN or infinite."""
+class NotFinite(NotFiniteValue):
+    """Weights that are NaN or infinite."""
 
 
 class NotFiniteCheckpoint(Explained, DamagedCheckpoint):

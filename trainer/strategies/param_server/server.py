@@ -26,7 +26,7 @@ def serve(config: Config, run_dir: Path, index: int) -> None:
         RuntimeError: a worker has died without leaving.
         ProtocolError: a worker has sent an unknown or malformed request.
         AuthenticationError: who took a worker's place does not know the run's secret.
-        FloatingPointError: a push that is not finite.
+        NotFiniteValue: a push that is not finite.
         ValueError: a checkpoint's file is missing or damaged.
     """
     torch.set_num_threads(1)  # a server shares its node with workers, and an update is limited by memory anyway

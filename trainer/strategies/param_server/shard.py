@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from ...base.errors import NotFiniteValue
+
 
 def shard_bounds(elements: int, servers: int, index: int) -> tuple[int, int]:
     """[start, end) of the flat vector that one server holds."""
@@ -83,12 +85,12 @@ class ParamShard(ABC):
         """Apply an update. Returns its staleness.
 
         Raises:
-            FloatingPointError: it is not finite.
+            NotFiniteValue: it is not finite.
         """
         staleness = self.version - self.last_pulled.get(worker, self.version)
         # the sum first, the cheaper test: it is finite unless a value is not, or the sum itself overflows
         if not math.isfinite(float(value.sum())) and not bool(torch.isfinite(value).all()):
-            raise FloatingPointError(
+            raise NotFiniteValue(
                 f"training diverged: worker {worker} pushed NaN or infinite values at version {self.version}, with a "
                 f"staleness of {staleness}: a smaller learning rate, or fewer steps between two pushes"
             )
