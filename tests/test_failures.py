@@ -57,6 +57,16 @@ def test_a_loss_that_is_not_finite_is_one_sentence(
     assert "File " not in kept
 
 
+def test_weights_that_are_not_finite_are_one_sentence(freeze: Freeze, capfd: pytest.CaptureFixture[str]) -> None:
+    poison = "+callbacks.poison._target_=training_examples.Poison"
+    run_dir = freeze("run", *TINY, poison, HERE, "trainer.max_steps=6", "callbacks.checkpoint.every_n_steps=5")
+    assert start(run_dir) == 1
+    told = capfd.readouterr().err
+    assert " has NaN or infinite values: not saved at step 6; a smaller learning rate or " in told
+    assert f"model.pretrained={run_dir}\nlast good checkpoint: {run_dir}/checkpoints/step=00000005.ckpt" in told
+    assert "File " not in told
+
+
 def test_a_run_begins_with_the_weights_of_one_that_has_diverged(freeze: Freeze) -> None:
     poison = "+callbacks.poison._target_=training_examples.Poison"
     diverged = freeze("one", *TINY, poison, HERE, "trainer.log_every_n_steps=1", "callbacks.checkpoint.every_n_steps=2")
@@ -157,3 +167,18 @@ def test_a_monitor_before_the_first_validation_is_refused_before_the_first_step(
 )
 def test_a_monitor_that_is_there_in_time_is_taken(words: list[str], freeze: Freeze) -> None:
     assert start(freeze("run", *PLATEAU, *words)) == 0
+
+
+def test_a_metric_of_the_training_needs_no_validation(freeze: Freeze) -> None:
+    assert start(freeze("run", *POINTS, "task._target_=lightning_examples.Plateau", VALIDATED)) == 0
+
+
+def test_a_resumption_that_would_compare_too_early_is_told_the_keys_that_may_change(freeze: Freeze) -> None:
+    run_dir = freeze("run", *PLATEAU, "trainer.max_epochs=1")
+    assert start(run_dir) == 0
+    (run_dir / "resume.yaml").write_text("- changed: {trainer.max_epochs: 4, trainer.check_val_every_n_epoch: 2}\n")
+    with pytest.raises(CannotStart) as caught:
+        start(run_dir, "resume")
+    assert caught.value.problem is not None
+    assert caught.value.problem.remedy == "trainer.check_val_every_n_epoch=1 trainer.val_check_interval=null"
+    assert run_dir.exists()

@@ -9,12 +9,14 @@ fit -> epochs (`LockstepEpoch`, `TicketEpoch`) -> steps (`TrainingStep`: data, f
 import torch
 
 from ..base.heartbeat import CALLBACKS, SYNCHRONIZATION, heartbeat
+from ..core.checkpoints.checkpoint_io import NotFinite
 from ..core.communication.plain_values import broadcast_value
 from ..core.state import RunState
 from .checkpoints import checkpoint
 from .epoch import HandedOff, Stopped
 from .evaluate import view_of
 from .lockstep_epoch import LockstepEpoch
+from .losses import how_to_go_on
 from .progress import ProgressFile
 from .sanity_check import sanity_check
 from .ticket_epoch import TicketEpoch
@@ -40,6 +42,20 @@ def fit(state: RunState) -> None:
     state.hooks("on_train_start")
     _begin_time(state)
     try:
+        _train_and_save(state)
+    except NotFinite as error:
+        raise NotFinite(f"{error} at step {state.step}; {how_to_go_on(state)}") from error
+    with heartbeat.phase(SYNCHRONIZATION):
+        state.contract.flush_pending_updates(state.task)
+    with heartbeat.phase(CALLBACKS, "the training's end"):
+        state.hooks("on_train_end")
+        state.hooks("on_fit_end")
+    view_of(state).training = False
+
+
+def _train_and_save(state: RunState) -> None:
+    """Train, until every checkpoint is complete."""
+    try:
         _train(state)
     except (Stopped, HandedOff):
         checkpoint.finish(state)
@@ -48,12 +64,6 @@ def fit(state: RunState) -> None:
         state.checkpoint_writer.finish()
         raise
     checkpoint.finish(state)
-    with heartbeat.phase(SYNCHRONIZATION):
-        state.contract.flush_pending_updates(state.task)
-    with heartbeat.phase(CALLBACKS, "the training's end"):
-        state.hooks("on_train_end")
-        state.hooks("on_fit_end")
-    view_of(state).training = False
 
 
 def _train(state: RunState) -> None:

@@ -1,5 +1,7 @@
 """Rule: a schedule that compares a metric of the validation is not advanced before there was one."""
 
+import re
+
 from lightning.pytorch import LightningModule
 
 from ..base.errors import CannotStart, Problem
@@ -8,6 +10,8 @@ from ..core.configure_optimizers import ScheduleEntry
 from ..core.state import RunState
 from .validation_schedule import ValidationSchedule
 
+_OF_VALIDATION = re.compile("val(id|idation)?[/_]")
+"""How the names of metrics begin that a task logs in its validation; what others mean, only their logging shows."""
 _EVERY_EPOCH = "trainer.check_val_every_n_epoch=1 trainer.val_check_interval=null"
 
 
@@ -19,8 +23,10 @@ def refuse_monitor_before_validation(state: RunState, resumed: bool) -> None:
     Raises:
         CannotStart: a schedule would be advanced before the metric that it compares is there.
     """
+    if not overrides(state.task, "validation_step"):
+        return
     for entry in state.schedules:
-        if entry.monitor is None or not entry.strict or not entry.monitor.startswith("val"):
+        if entry.monitor is None or not entry.strict or not _OF_VALIDATION.match(entry.monitor):
             continue
         problem = _no_validation(state, entry) or _too_early(state, entry, resumed)
         if problem is not None:
@@ -51,15 +57,19 @@ def _too_early(state: RunState, entry: ScheduleEntry, resumed: bool) -> Problem 
     if fits:
         return None
     text = f"has {entry.monitor} compared {when}, and the first validation is after step {validated}, in epoch {epochs}"
-    if _is_own(state.task):
+    return _at_fault(state.task, entry, text, epochs, resumed)
+
+
+def _at_fault(task: LightningModule, entry: ScheduleEntry, text: str, epochs: int, resumed: bool) -> Problem:
+    """The problem of a schedule that is right with its epochs for an interval."""
+    by_epoch, every = entry.interval == "epoch", f"schedule.frequency={epochs}"
+    if _is_own(task):
         own = f"'interval': 'epoch', 'frequency': {epochs} next to 'monitor' in configure_optimizers"
-        return Problem("task", f"its schedule {text}", remedy=_EVERY_EPOCH if entry.interval == "epoch" else own)
-    by_key = (
-        f"schedule.frequency={epochs}"
-        if entry.interval == "epoch"
-        else f"schedule.interval=epoch schedule.frequency={epochs}"
-    )
-    return Problem("schedule.frequency", text, entry.frequency, _EVERY_EPOCH if resumed else by_key)
+        return Problem("task", f"its schedule {text}", remedy=_EVERY_EPOCH if by_epoch else own)
+    if resumed:
+        return Problem("schedule.frequency", text, entry.frequency, _EVERY_EPOCH if by_epoch else "")
+    remedy = every if by_epoch else f"schedule.interval=epoch {every}"
+    return Problem("schedule.frequency", text, entry.frequency, remedy)
 
 
 def _is_own(task: LightningModule) -> bool:

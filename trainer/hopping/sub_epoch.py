@@ -12,6 +12,7 @@ from ..engine.build import Shared, assemble
 from ..engine.epoch import HandedOff, Stopped
 from ..engine.init_weights import load_initial_weights
 from ..engine.loop import fit
+from ..engine.monitored_schedules import refuse_monitor_before_validation
 from ..engine.network.teacher import load_teacher
 from ..engine.train import begin, end, stopped_status, test
 from .snapshot import unpack
@@ -41,6 +42,7 @@ def prepare(
         unpack(state, content, path)
         state.drawing = []  # checked where the model began
     else:
+        refuse_monitor_before_validation(state, resumed=False)
         load_initial_weights(state)
     if content is None or path is not None:
         begin(state)
