@@ -136,7 +136,7 @@ def killed(device: str) -> Outcome:
     resumed, *waits = recovery_checks(found)
     for check in waits:
         if not check.ok:
-            raise RuntimeError(f"{check.name}: {check.text}")
+            raise RuntimeError(f"{check.check}: {check.text}")
     return outcome(resumed)
 
 

@@ -66,7 +66,7 @@ def test_texts_and_profiles_of_a_png_are_not_decompressed() -> None:
         more = b"".join(chunk(kind, data) for kind, data in places.items())
         for at in (33, len(plain) - 12):  # behind the header, and before the end
             assert np.array_equal(decode(plain[:at] + more + plain[at:], "x"), decode(plain, "x"))
-    with pytest.raises(ValueError, match="^x: the image cannot be read"):
+    with pytest.raises(ValueError, match=r"^x: the image cannot be read"):
         decode(plain[:33] + chunk(b"zTXt", b"x")[:-9] + plain[33:], "x")
 
 
