@@ -10,9 +10,9 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from .exif_orientation import exif_tag, is_turned, jpeg_tag, upright
 from .jpeg_scans import count_scans
 from .limits import DEFAULTS, Limits, TooLargeError
-from .orientation import exif_tag, is_turned, jpeg_tag, upright
 from .pillow_decoder import decode_by_pillow
 
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif")

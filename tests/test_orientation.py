@@ -14,8 +14,8 @@ from test_datasets import as_directory, as_zip
 from test_shards import tar
 
 from leyden.datasets.decode import Box, decode
+from leyden.datasets.exif_orientation import exif_tag, jpeg_tag, upright
 from leyden.datasets.image_folder import ImageFolder
-from leyden.datasets.orientation import exif_tag, jpeg_tag, upright
 from leyden.datasets.photographs import Photographs
 from leyden.datasets.shards.dataset import Shards
 from leyden.datasets.shards.prepare import Preparation

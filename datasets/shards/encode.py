@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..decode import decode, resized_crop
+from ..exif_orientation import is_turned, jpeg_tag
 from ..limits import DEFAULTS
-from ..orientation import is_turned, jpeg_tag
 
 _JPEG = b"\xff\xd8\xff"
 _LONGEST = 65535
