@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from .exif_orientation import exif_tag, is_turned, jpeg_tag, upright
+from .grey import as_rgb, is_grey
 from .jpeg_scans import count_scans
 from .limits import DEFAULTS, Limits, TooLargeError
 from .pillow_decoder import decode_by_pillow
@@ -37,7 +38,7 @@ Least = int | Callable[[int, int], int]
 def decode(
     data: bytes, name: str, least: Least = 0, limits: Limits = DEFAULTS, exif_orientation: bool = True
 ) -> NDArray[np.uint8]:
-    """Pixels of an image: uint8 [height, width, 3], RGB.
+    """Pixels of an image: uint8 [height, width, 3], RGB; of a grey one the channels may share their memory (`is_grey`).
 
     The format is that of the bytes, whatever the name. Transparency is dropped, and of an animation or of several
     pages the first is taken.
@@ -85,7 +86,10 @@ def square(pixels: NDArray[np.uint8], side: int) -> Tensor:
         return to_tensor(pixels[top : top + side, left : left + side])
     left, top = (width - short) / 2, (height - short) / 2
     box = (left, top, left + short, top + short)
-    return to_tensor(np.asarray(Image.fromarray(pixels).resize((side, side), Image.Resampling.BILINEAR, box=box)))
+    grey = is_grey(pixels)
+    whole = Image.fromarray(pixels[:, :, 0] if grey else pixels)
+    resized = np.asarray(whole.resize((side, side), Image.Resampling.BILINEAR, box=box))
+    return to_tensor(as_rgb(resized) if grey else resized)
 
 
 _LONGEST = 4
@@ -96,13 +100,17 @@ Box = tuple[int, int, int, int]
 def resized_crop(pixels: NDArray[np.uint8], box: Box, size: tuple[int, int]) -> Tensor:
     """A part of an image resized by antialiased bilinear interpolation: uint8 [1, 3, *size], channels last in memory.
 
-    It differs from Pillow's by at most 2 grey levels and takes a third of its time.
+    It differs from Pillow's by at most 2 grey levels and takes a third of its time. Grey pixels are Pillow's.
 
     Args:
         pixels: [height, width, 3].
         size: height and width of the result.
     """
     left, top, width, height = box
+    if is_grey(pixels):  # by Pillow: torch takes four bytes a pixel
+        grey = Image.fromarray(pixels[top : top + height, left : left + width, 0])
+        resized = np.asarray(grey.resize((size[1], size[0]), Image.Resampling.BILINEAR))
+        return torch.from_numpy(np.ascontiguousarray(as_rgb(resized)))[None].permute(0, 3, 1, 2)
     # with the batch's dimension first: torch takes the layout of contiguous data from that stride
     part = torch.from_numpy(pixels[top : top + height, left : left + width])[None].permute(0, 3, 1, 2)
     # contiguous in this layout it is resized without being taken apart into planes

@@ -11,10 +11,13 @@ from PIL import Image
 from PIL.ImageFile import ImageFile
 from PIL.PngImagePlugin import PngImageFile
 
+from .grey import as_rgb
 from .limits import Limits
 from .png_chunks import is_png, pixels_and_exif
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")  # nothing else is opened: fewer decoders to trust
+_STRIP = 1 << 22
+"""Pixels converted at a time: of a whole image Pillow makes three copies."""
 _TILE_WIDTH, _TILE_HEIGHT = 322, 323
 
 
@@ -77,8 +80,21 @@ def _check_tiles(image: Image.Image, limits: Limits) -> None:
 
 def _rgb(image: Image.Image) -> NDArray[np.uint8]:
     if image.mode.startswith("I;16"):  # Pillow would cut it off at 255
-        grey = (np.asarray(image) >> 8).astype(np.uint8)
-        return np.repeat(grey[:, :, None], 3, axis=2)
+        return as_rgb((np.asarray(image) >> 8).astype(np.uint8))
     if image.mode in ("I", "F"):
         raise ValueError("its pixels are numbers of 32 bits, whose brightest is not known; save it with 8 or 16 bits")
-    return np.array(image.convert("RGB"))
+    if image.mode in ("1", "L", "LA"):
+        return as_rgb(_converted(image, "L", ()))
+    return _converted(image, "RGB", (3,))
+
+
+def _converted(image: Image.Image, mode: str, channels: tuple[int, ...]) -> NDArray[np.uint8]:
+    width, height = image.size
+    rows = max(1, _STRIP // width)
+    if rows >= height:
+        return np.array(image.convert(mode))
+    pixels = np.empty((height, width, *channels), np.uint8)
+    for top in range(0, height, rows):
+        strip = image.crop((0, top, width, min(top + rows, height)))
+        pixels[top : top + rows] = np.asarray(strip.convert(mode))
+    return pixels

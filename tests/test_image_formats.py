@@ -7,11 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
-from shard_examples import png
+from shard_examples import pixels, png
 from test_datasets import LAYOUTS, Build, encoded
 
-from leyden.datasets.decode import decode
+from leyden.datasets import pillow_decoder
+from leyden.datasets.decode import decode, resized_crop, resized_crops, square
+from leyden.datasets.grey import is_grey
 from leyden.datasets.image_folder import ImageFolder
 from leyden.datasets.shards import webdataset
 from leyden.datasets.shards.dataset import Shards
@@ -72,6 +75,34 @@ def test_texts_and_profiles_of_a_png_are_not_decompressed() -> None:
 
 def chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "RGB"])
+def test_grey_pictures_are_read_as_the_same_ones_in_colour(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are converted in strips, and resized by Pillow, one channel of three."""
+    picture = Image.fromarray(pixels(5, 61, 47)).convert(mode)
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    found, colour = decode(file.getvalue(), "x"), np.array(picture.convert("RGB"))
+    monkeypatch.setattr(pillow_decoder, "_STRIP", 200)
+    assert np.array_equal(found, colour)
+    assert np.array_equal(decode(file.getvalue(), "x"), colour)
+    assert is_grey(found) == (mode != "RGB")
+    for side in (47, 24, 60):
+        assert torch.equal(square(found, side), square(colour, side))
+    for size in ((30, 20), (10, 12), (1, 1), (60, 90)):
+        ours, theirs = (resized_crop(each, (3, 5, 20, 30), size) for each in (found, colour))
+        assert (ours.int() - theirs.int()).abs().max() <= 2
+        assert ours.stride() == theirs.stride()
+    ours, theirs = (resized_crops(each, 32, 24, 10) for each in (found, colour))
+    assert (ours.int() - theirs.int()).abs().max() <= 2
+
+
+def test_pillows_limit_of_pixels_is_not_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)
+    assert decode(encoded(), "x").shape == (30, 40, 3)
+    with pytest.raises(ValueError, match=r"^x: .* more pixels than Pillow reads, .*dataset\.limits\.pixels$"):
+        decode(encoded(kind="BMP"), "x")
 
 
 def test_foreign_tars_that_were_indexed_by_fewer_suffixes_are_indexed_again(

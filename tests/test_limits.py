@@ -151,6 +151,18 @@ def test_a_bomb_of_an_image_takes_neither_memory_nor_time(tmp_path: Path, data: 
     assert reason in told
 
 
+@pytest.mark.slow
+def test_a_large_picture_of_one_bit_is_read_within_the_memory_of_two_bytes_a_pixel(tmp_path: Path) -> None:
+    (tmp_path / "cat").mkdir()
+    Image.new("1", (14_093, 14_093), 1).save(tmp_path / "cat" / "1.png")
+    code = f"""
+data = ImageFolder("train", {str(tmp_path)!r}, image_size=8, resize=16)
+for image, _ in (data[0], data.evaluation_sample(0), data.crops(0, lambda h, w: [(0, 0, w, h)], (8, 8))):
+    print(image.unique().tolist())
+"""
+    assert within_limits(code, IMPORT).splitlines() == ["[255]"] * 3
+
+
 def test_scans_are_counted_from_the_markers() -> None:
     assert count_scans(encoded()) == 1
     assert count_scans(encoded(progressive=True)) == 10
