@@ -16,6 +16,7 @@ from typing import Any, Protocol, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from .class_folders import split_of
 from .file_lists import LARGE, FileStates, Table, kept, read_kept, shared, write_kept
 from .limits import DEFAULTS, Limits, read_regular
 from .tar_members import inside, is_hidden, tar_members
@@ -320,6 +321,6 @@ def _top_folder(names: Sequence[str]) -> str:
         return ""
     top, slash, _ = names[0].partition("/")
     prefix = top + slash
-    if top in ("train", "val", "test") or any(not n.startswith(prefix) or n.count("/") < 2 for n in names):
+    if split_of(top) or any(not n.startswith(prefix) or n.count("/") < 2 for n in names):
         return ""
     return prefix
