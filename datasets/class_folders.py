@@ -55,6 +55,8 @@ class ClassFolders(NamedTuple):
     """The folder in which they are, with its slash; "": the root."""
     splits: Mapping[str, Mapping[str, range]]
     """Places of the files, by split and class, ascending. Without folders of splits all is training data."""
+    folders: Mapping[str, str]
+    """The folder of each split; none where all is training data."""
     beside: Mapping[str, Sequence[int]]
     """Places of the files that are in no split, by a name for where they are."""
 
@@ -73,9 +75,9 @@ class ClassFolders(NamedTuple):
         if "train" not in splits:
             if len(divided) == len(top.folders) and not top.files:
                 raise ValueError(_without_train(root / path, list(splits.values())))
-            return cls(path, {"train": _classes(names, root, top, "")}, {})
+            return cls(path, {"train": _classes(names, root, top, "")}, {}, {})
         of_split = {each: _classes(names, root, inside[name], f"{name}/") for each, name in splits.items()}
-        return cls(path, of_split, _beside(top, splits, [name for name in inside if name not in divided]))
+        return cls(path, of_split, splits, _beside(top, splits, [name for name in inside if name not in divided]))
 
 
 def split_folders(names: Sequence[str]) -> Mapping[str, range]:
@@ -108,8 +110,8 @@ def _inmost(names: Sequence[str]) -> tuple[str, Folder]:
     while len(found.folders) == 1 and not found.files:
         (name,) = found.folders
         below = folder_at(names, f"{path}{name}/", everything)
-        if below.files or split_of(name):
-            break
+        if split_of(name) or (below.files and "train" not in map(split_of, below.folders)):
+            break  # a split, or a class
         path, found = f"{path}{name}/", below
     return path, found
 

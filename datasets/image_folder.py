@@ -9,9 +9,10 @@ import numpy as np
 from .class_folders import ClassFolders, split_folders
 from .decode import is_image
 from .file_samples import FileSamples
-from .files import open_files
+from .files import Archive, Directory, open_files
 from .label_file import check_listed, read_labels
 from .limits import DEFAULTS, Limits
+from .unread import by_reason, by_suffix
 
 _Places = TypeVar("_Places")
 
@@ -41,12 +42,16 @@ class ImageFolder(FileSamples):
     Attributes:
         class_names: the training folders, or the names in the file of labels, sorted.
         splits: the existing ones.
+        folder: the lone folders in `root` in which all this was found, with a slash at the end; "": none.
+        left_out: number of files that are not read, by reason.
 
     Raises:
         FileNotFoundError: there is nothing at `root`.
         ValueError: no images, no such split, an image outside class folders, a class of val or test that train does not
             have, an archive that cannot be read in place, or labels that do not agree with the images.
     """
+
+    _files: Directory | Archive
 
     def __init__(
         self,
@@ -75,6 +80,8 @@ class ImageFolder(FileSamples):
         found = ClassFolders.of(self._files.names, self.root)
         classes = self._chosen(found.splits, split)
         self.class_names: tuple[str, ...] = tuple(sorted(found.splits["train"]))
+        self.folder = f"{self._files.top}{found.path}"
+        self.left_out = by_reason(self._files.unread, found, self._files.top)
         numbers = {name: number for number, name in enumerate(self.class_names)}
         refuse_unknown(classes, numbers, f"{self.root}: {split}")
         self._members = np.concatenate([np.arange(places.start, places.stop) for places in classes.values()])
@@ -87,6 +94,7 @@ class ImageFolder(FileSamples):
         listed = read_labels(file, self.limits)
         check_listed(file, [name for places in splits.values() for name in names[places.start : places.stop]], listed)
         self.class_names, self.label_sets, numbers = listed
+        self.folder, self.left_out = self._files.top, by_suffix(self._files.unread)
         self._members = np.arange(chosen.start, chosen.stop)
         self._labels = np.array([numbers[names[place]] for place in chosen], dtype=np.int64)
 
