@@ -1,11 +1,15 @@
 """What was found in the data: for the first lines of a run, and for data.json."""
 
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence, Sized
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..base.atomic_file import write_atomically
 from ..base.log import log
 from .order.partitioning import known_classes
 from .splits import Splits, Subset
@@ -38,10 +42,15 @@ def found_in_loaders(name: str, classes: int | None, loaders: Mapping[str, Any])
     return {"of": f"samples of {name}", "classes": classes, "splits": lengths}
 
 
-def announce(found: Found) -> None:
-    """Log what was found."""
+DATA_FILE = "data.json"
+
+
+def announce(found: Found, folder: Path | None = None) -> None:
+    """Log what was found, and write it into the run folder."""
     for line in described(found):
         log.info("%s", line)
+    if folder is not None:
+        write_atomically(folder / DATA_FILE, json.dumps(found, indent=2, default=str) + "\n")
 
 
 def _each(splits: Splits) -> dict[str, Any]:
@@ -61,9 +70,12 @@ def _counts(whole: Any, data: Any) -> dict[str, int] | None:
         of_each, sets, classes = known_classes(data), getattr(whole, "label_sets", None), int(whole.classes)
         if of_each is None or of_each.shape != (len(data),) or (sets is None and getattr(whole, "multi_label", False)):
             return None
-        counts = torch.bincount(of_each.long(), minlength=classes if sets is None else len(sets)).tolist()
+        counts: list[int] = torch.bincount(of_each.long(), minlength=classes if sets is None else len(sets)).tolist()
         if sets is not None:
-            counts = [sum(n for n, each in zip(counts, sets, strict=True) if c in each) for c in range(classes)]
+            of_class = Counter[int]()
+            for samples, each in zip(counts, sets, strict=True):
+                of_class.update(dict.fromkeys(each, samples))
+            counts = [of_class[number] for number in range(classes)]
         names = getattr(whole, "class_names", None) or range(classes)
         return {str(name): count for name, count in zip(names, counts, strict=True)}
     return None

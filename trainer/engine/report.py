@@ -40,7 +40,7 @@ def announce(state: RunState) -> None:
     who = f"{workers}{' virtual' * (config.worker_processes < workers)} worker{'s' * (workers > 1)}"
     if state.resumed_from is None:
         log.info("run folder: %s", shown(state.run_dir))
-    found.announce(state.data.found)
+    found.announce(state.data.found, state.run_dir)
     log.info(
         "%s on %s, %s%s, batch %d (%d a worker%s), %d steps an epoch, %d in all, %s parameters",
         who, state.fabric.device.type, threads.current(), " each" * (workers > 1), config.batch_size, local, parts,
