@@ -12,6 +12,7 @@ from .file_samples import FileSamples
 from .files import Archive, Directory, open_files
 from .label_file import check_listed, read_labels
 from .limits import DEFAULTS, Limits
+from .other_classes import mention, missed_classes, tables
 from .unread import by_reason, by_suffix
 
 _Places = TypeVar("_Places")
@@ -36,7 +37,7 @@ class ImageFolder(FileSamples):
         resize: pixels of the shorter side in evaluation, before the centre is cropped; "auto": crop * 8 / 7, which is
             256 for 224; None: `crop`.
         crop: pixels a side of the centre in evaluation; None: `image_size`.
-        labels: CSV file that gives each image any number of classes (`read_labels`), by paths below `root`.
+        labels: CSV file that gives each image one class or any number (`read_labels`), by paths below `root`.
         scaled_decoding: as `ImageSamples`.
 
     Attributes:
@@ -44,14 +45,13 @@ class ImageFolder(FileSamples):
         splits: the existing ones.
         folder: the lone folders in `root` in which all this was found, with a slash at the end; "": none.
         left_out: number of files that are not read, by reason.
+        missed_classes: where there is one class, the end of a sentence that names where more may be, and their root.
 
     Raises:
         FileNotFoundError: there is nothing at `root`.
         ValueError: no images, no such split, an image outside class folders, a class of val or test that train does not
             have, an archive that cannot be read in place, or labels that do not agree with the images.
     """
-
-    _files: Directory | Archive
 
     def __init__(
         self,
@@ -66,35 +66,44 @@ class ImageFolder(FileSamples):
     ) -> None:
         super().__init__(image_size, limits, resize, crop, scaled_decoding)
         self.root = Path(root).expanduser()
-        self._files = open_files(self.root, is_image, limits)
-        if not len(self._files.names):
+        self._files = files = open_files(self.root, is_image, limits)
+        if not len(files.names):
             raise ValueError(f"{self.root} holds no images; expected train/CLASS/IMAGE or CLASS/IMAGE")
         if labels is None:
-            self._take_folders(split)
+            self._take_folders(split, files)
         else:
-            self._take_listed(split, Path(labels).expanduser())
+            self._take_listed(split, files, Path(labels).expanduser())
         self.classes = len(self.class_names)
 
-    def _take_folders(self, split: str) -> None:
+    def _take_folders(self, split: str, files: Directory | Archive) -> None:
         """Take the split's samples, and their classes from their folders."""
-        found = ClassFolders.of(self._files.names, self.root)
+        try:
+            found = ClassFolders.of(files.names, self.root)
+        except ValueError as error:
+            raise ValueError(f"{error}{mention(tables(self.root))}") from error
         classes = self._chosen(found.splits, split)
         self.class_names: tuple[str, ...] = tuple(sorted(found.splits["train"]))
-        self.folder = f"{self._files.top}{found.path}"
-        self.left_out = by_reason(self._files.unread, found, self._files.top)
+        self.folder = f"{files.top}{found.path}"
+        self.left_out = by_reason(files.unread, found, files.top)
         numbers = {name: number for number, name in enumerate(self.class_names)}
+        if len(numbers) == 1:
+            self.missed_classes = missed_classes(files.names, found, self.root)
         refuse_unknown(classes, numbers, f"{self.root}: {split}")
         self._members = np.concatenate([np.arange(places.start, places.stop) for places in classes.values()])
         self._labels = np.repeat([numbers[name] for name in classes], [len(places) for places in classes.values()])
 
-    def _take_listed(self, split: str, file: Path) -> None:
-        """Take the split's samples, and their classes from a file."""
-        names, splits = self._files.names, split_folders(self._files.names)
+    def _take_listed(self, split: str, files: Directory | Archive, table: Path) -> None:
+        """Take the split's samples, and their classes from a table."""
+        names, splits = files.names, split_folders(files.names)
         chosen = self._chosen(splits, split)
-        listed = read_labels(file, self.limits)
-        check_listed(file, [name for places in splits.values() for name in names[places.start : places.stop]], listed)
-        self.class_names, self.label_sets, numbers = listed
-        self.folder, self.left_out = self._files.top, by_suffix(self._files.unread)
+        listed = read_labels(table, self.limits)
+        check_listed(table, [name for places in splits.values() for name in names[places.start : places.stop]], listed)
+        self.class_names, numbers = listed.class_names, listed.sets
+        if listed.several:  # else set number n is that of class n alone
+            self.label_sets = listed.label_sets
+        beside = len(names) - sum(map(len, splits.values()))
+        self.folder = files.top
+        self.left_out = by_suffix(files.unread) | ({"images beside the splits": beside} if beside else {})
         self._members = np.arange(chosen.start, chosen.stop)
         self._labels = np.array([numbers[names[place]] for place in chosen], dtype=np.int64)
 

@@ -86,6 +86,24 @@ def test_images_with_several_labels_count_for_each(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("header", ["image,label", "File,Class", "filename,label"])
+@KINDS
+def test_a_table_may_give_each_image_one_class(tmp_path: Path, build: Build, header: str) -> None:
+    root = build(tmp_path / "set", ["train/1.png", "train/2.png", "valid/1.png", "drafts/1.png"])
+    table = tmp_path / "labels.csv"
+    table.write_text(f"{header}\ntrain/1.png,dog;big\ntrain/2.png,cat\nvalid/1.png,cat\n")
+    data = ImageFolder("train", root, labels=table)
+    assert (data.class_names, data.labels.tolist(), data.multi_label) == (("cat", "dog;big"), [1, 0], False)
+    assert ImageFolder("val", root, labels=table).labels.tolist() == [0]
+    assert lines(splits(root, labels=table)) == [
+        "2 pictures of 2 classes: cat 1, dog;big 1; validation: 1; test: none",
+        "left out: images beside the splits (1)",
+    ]
+    table.write_text(f"{header}\ntrain/1.png,\n")
+    with pytest.raises(ValueError, match=r"line 2: train/1\.png has no label"):
+        ImageFolder("train", root, labels=table)
+
+
 class Users:
     """A dataset of the user's, which tells what the protocol asks for and no more."""
 

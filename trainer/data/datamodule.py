@@ -92,6 +92,8 @@ class ImageData(LightningDataModule):
         self.classes, self.image_shape = whole.classes, whole.image_shape
         self.multi_label = bool(getattr(whole, "multi_label", False))
         """Whether targets are float32 (batch, classes) of 0 and 1."""
+        self.missed_classes: tuple[str, str] = getattr(whole, "missed_classes", ("", ""))
+        """Where more classes may be than a dataset of one has found, and their root."""
         self.class_names: Sequence[str] | None = getattr(whole, "class_names", None)
         self.synthetic = bool(getattr(whole, "synthetic", False))
         self.train_set, self.val_set, self.test_set = splits.train, splits.val, splits.test
