@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from .class_folders import ClassFolders
 from .decode import decode, is_image
 from .files import Files, open_files
 from .images_in_memory import ImagesInMemory
 from .limits import DEFAULTS, CountedStream, Limits, read_regular
+from .listing.class_folders import ClassFolders
 
 SIDE = 32
 

@@ -17,11 +17,11 @@ from typing import Any, Protocol, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from .class_folders import split_of
 from .file_lists import LARGE, FileStates, Table, kept, read_kept, shared, write_kept
 from .limits import DEFAULTS, Limits, read_regular
+from .listing.class_folders import split_of
+from .listing.unread import Counted, Unread
 from .tar_members import inside, is_hidden, tar_members
-from .unread import Counted, Unread
 from .zip_entries import zip_entries
 
 _DEFLATED = zipfile.ZIP_DEFLATED

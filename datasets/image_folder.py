@@ -6,14 +6,14 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from .class_folders import ClassFolders, split_folders
 from .decode import is_image
 from .file_samples import FileSamples
 from .files import Archive, Directory, open_files
 from .label_file import check_listed, read_labels
 from .limits import DEFAULTS, Limits
-from .other_classes import mention, missed_classes, tables
-from .unread import by_reason, by_suffix
+from .listing.class_folders import ClassFolders, split_folders
+from .listing.other_classes import mention, missed_classes, tables
+from .listing.unread import by_reason, by_suffix
 
 _Places = TypeVar("_Places")
 

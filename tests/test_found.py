@@ -10,7 +10,7 @@ from test_class_folders import CLASSES, KINDS, Build, below, directory
 from torch import Tensor
 
 from leyden.datasets.image_folder import ImageFolder
-from leyden.trainer.data.found import described, found_in, found_in_loaders
+from leyden.trainer.data.contents.found import described, found_in, found_in_loaders
 from leyden.trainer.data.splits import Splits, Subset
 
 UNREAD = [

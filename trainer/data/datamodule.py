@@ -31,7 +31,7 @@ from .batch_loading import BatchLoading
 from .batch_reader import Pairs
 from .batch_sources import BatchSources
 from .cached_split import with_cache
-from .found import Found, found_in
+from .contents.found import Found, found_in
 from .normalization import Normalization
 from .order.read_ahead import read_ahead_of
 from .order.sample_order import PlannedPart, sample_order

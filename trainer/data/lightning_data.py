@@ -32,7 +32,7 @@ from ..core.lightning_adapter import refused_of_data
 from ..core.lightning_compat import with_sampler, without_fabric
 from ..core.torch_compat import draw_order
 from ..core.trainer_view.view import TrainerView
-from .found import Found, found_in_loaders, length_of
+from .contents.found import Found, found_in_loaders, length_of
 
 _END = object()
 _READING = 1

@@ -14,7 +14,7 @@ from ..core import threads
 from ..core.logger_calls import call_logger
 from ..core.state import RunState
 from ..core.step_timer import StepTimes
-from ..data import found
+from ..data.contents import found
 from ..hardware import cpu_contention
 from ..runs import checkpoints
 from ..runs.goodput import goodput

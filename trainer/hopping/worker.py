@@ -21,7 +21,7 @@ from ..config.faults import stated
 from ..config.schema import Config, load
 from ..core.checkpoints import checkpoint_io
 from ..core.state import RunState
-from ..data.found import announce, found_in
+from ..data.contents.found import announce, found_in
 from ..data.splits import Splits
 from ..diagnostics.preflight.machines import check_machines
 from ..engine.build import Shared

@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
-from ..base.atomic_file import write_atomically
-from ..base.log import log
-from .order.partitioning import known_classes
-from .splits import Splits, Subset
+from ...base.atomic_file import write_atomically
+from ...base.log import log
+from ..order.partitioning import known_classes
+from ..splits import Splits, Subset
 
 _MOST = 10
 """Classes, and reasons for which files are left out, that are listed one by one."""
