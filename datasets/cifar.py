@@ -15,6 +15,7 @@ from .decode import decode, is_image
 from .files import Files, open_files
 from .images_in_memory import ImagesInMemory
 from .limits import DEFAULTS, CountedStream, Limits, read_regular
+from .listing.class_folders import ClassFolders
 
 SIDE = 32
 
@@ -147,17 +148,15 @@ def _records(form: CifarForm, files: Iterable[tuple[str, bytes]]) -> _Data:
 def _from_class_folders(form: CifarForm, files: Files, root: Path, split: str, limits: Limits) -> _Data:
     members: list[int] = []
     labels: list[int] = []
-    for place, name in enumerate(files.names):
-        top, _, rest = name.partition("/")
-        if top != split:
-            continue
-        folder = rest.partition("/")[0]
+    found = ClassFolders.of(files.names, root).splits if len(files.names) else {}
+    for folder, places in found.get(split, {}).items():
         if folder not in form.classes:
+            name = files.names[places[0]]
             raise ValueError(
                 f"{root}/{name}: {folder!r} is not a class of {form.name}; for other data use dataset=image_folder"
             )
-        members.append(place)
-        labels.append(form.classes.index(folder))
+        members += places
+        labels += [form.classes.index(folder)] * len(places)
     if not members:
         raise FileNotFoundError(f"{root} holds no images in {split}/CLASS; {form.expected}")
     images = np.empty((len(members), 3, SIDE, SIDE), dtype=np.uint8)

@@ -10,11 +10,11 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from .exif_orientation import exif_tag, is_turned, jpeg_tag, upright
-from .grey import as_rgb, is_grey
-from .jpeg_scans import count_scans
+from .decoding.exif_orientation import exif_tag, is_turned, jpeg_tag, upright
+from .decoding.grey import as_rgb, is_grey
+from .decoding.jpeg_scans import count_scans
+from .decoding.pillow_decoder import decode_by_pillow
 from .limits import DEFAULTS, Limits, TooLargeError
-from .pillow_decoder import decode_by_pillow
 
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif")
 """Suffixes of image files, in any case."""

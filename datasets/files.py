@@ -1,5 +1,6 @@
 """Files by index: in a directory, or inside a .zip or .tar, read in place."""
 
+import json
 import os
 import stat
 import struct
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 
 from .file_lists import LARGE, FileStates, Table, kept, read_kept, shared, write_kept
 from .limits import DEFAULTS, Limits, read_regular
+from .listing.class_folders import split_of
+from .listing.unread import Counted, Unread
 from .tar_members import inside, is_hidden, tar_members
 from .zip_entries import zip_entries
 
@@ -87,7 +90,9 @@ class Names(Sequence[str]):
         return self._block[self._ends[index] : self._ends[index + 1]].decode("utf-8", "surrogateescape")
 
 
-def open_files(root: Path, wanted: Callable[[str], bool], limits: Limits = DEFAULTS, nested: bool = False) -> Files:
+def open_files(
+    root: Path, wanted: Callable[[str], bool], limits: Limits = DEFAULTS, nested: bool = False
+) -> "Directory | Archive":
     """The files below a directory, or inside a .zip or uncompressed .tar, whose names are `wanted`.
 
     Hidden files and folders (names that begin with a dot, `__MACOSX`) are left out; so are, in archives, links and
@@ -127,25 +132,35 @@ def _listed(root: Path, wanted: Callable[[str], bool], limits: Limits, nested: b
     known = read_kept(place, _KEPT)
     if known is not None:
         return Archive(root, known, snapshot, limits)
+    counted = Counted(wanted)
     try:
-        members = _members_of(root, nested)(root, wanted, limits)
+        members = _members_of(root, nested)(root, counted, limits)
     except (zipfile.BadZipFile, NotImplementedError, struct.error, tarfile.TarError) as error:
         # not implemented: a version of the format that does not exist
         raise ValueError(f"{root} is not a .zip or .tar, or damaged: {error}") from error
-    table = _table(members)
+    table = _table(members, counted.others)
     if len(members) >= LARGE:
         write_kept(place, table)
     return Archive(root, table, snapshot, limits)
 
 
 class Directory:
-    """Files below a directory; links are followed."""
+    """Files below a directory; links are followed.
+
+    Attributes:
+        top: the top folder that is removed from all names: none.
+        unread: the other files.
+    """
+
+    top = ""
 
     def __init__(self, root: Path, wanted: Callable[[str], bool], limits: Limits) -> None:
         self.root = root
         self.limits = limits
         self.snapshot = FileStates()
-        self.names: Sequence[str] = Names(sorted(_Walk(wanted, limits, self.snapshot).names(root)))
+        counted = Counted(wanted)
+        self.names: Sequence[str] = Names(sorted(_Walk(counted, limits, self.snapshot).names(root)))
+        self.unread: Unread = counted.others
 
     def path(self, index: int) -> str:
         return os.path.join(self.root, self.names[index])
@@ -157,16 +172,23 @@ class Directory:
 # A member's offset (in a zip: of its local header), its bytes in the archive, its bytes when decompressed, its
 # compression (-1: a tar's member, without a local header), and its checksum.
 _Member = tuple[int, int, int, int, int]
-_KEPT = ("members", "top", "block", "ends")
+_KEPT = ("members", "top", "block", "ends", "unread")
 
 
-def _table(members: Mapping[str, _Member]) -> Table:
-    """What an archive's list consists of: numbers of its members, their top folder, and their names."""
+def _table(members: Mapping[str, _Member], unread: Unread) -> Table:
+    """What an archive's list consists of: numbers of its members, their top folder, their names, and other files."""
     names = sorted(members)
     top = _top_folder(names)
     block, ends = Names(name[len(top) :] for name in names).arrays
     rows = np.array([members[name] for name in names], dtype=np.int64).reshape(-1, 5)
-    return {"members": rows, "top": np.frombuffer(os.fsencode(top), np.uint8), "block": block, "ends": ends}
+    others = json.dumps([[*key, count] for key, count in unread.items()]).encode()
+    return {
+        "members": rows,
+        "top": np.frombuffer(os.fsencode(top), np.uint8),
+        "block": block,
+        "ends": ends,
+        "unread": np.frombuffer(others, np.uint8),
+    }
 
 
 class Archive:
@@ -174,6 +196,10 @@ class Archive:
 
     The archive is opened at the first read, and its handle is not pickled. Reads pass their offset (pread), so that
     forked processes can share one handle without a common position.
+
+    Attributes:
+        top: the top folder, with its slash, that is removed from all names; "": none.
+        unread: the other files, in their folders as the archive has them.
     """
 
     def __init__(self, root: Path, table: Table, snapshot: FileStates, limits: Limits) -> None:
@@ -181,12 +207,13 @@ class Archive:
         self.limits = limits
         self.snapshot = snapshot
         self._members: NDArray[np.int64] = table["members"]
-        self._top = os.fsdecode(table["top"].tobytes())
+        self.top = os.fsdecode(table["top"].tobytes())
         self.names: Sequence[str] = Names.of_arrays(table["block"], table["ends"])
+        self.unread: Unread = {(folder, suffix): n for folder, suffix, n in json.loads(table["unread"].tobytes())}
         self._handle: int | None = None
 
     def path(self, index: int) -> str:
-        return os.path.join(self.root, self._top + self.names[index])
+        return os.path.join(self.root, self.top + self.names[index])
 
     def read(self, index: int) -> bytes:
         start, packed, size, method, checksum = self._members[index].tolist()
@@ -239,7 +266,7 @@ class _Walk:
     """The files below a folder; links are followed, but a folder linked into itself is not entered again.
 
     Args:
-        wanted: whether a file of this name counts.
+        wanted: whether a file of this path counts.
         snapshot: takes up all folders.
 
     Raises:
@@ -272,8 +299,8 @@ class _Walk:
                     continue
                 if entry.is_dir():
                     yield from self.names(Path(entry.path), f"{prefix}{entry.name}/", (*above, here))
-                elif self._wanted(entry.name):
-                    yield prefix + entry.name
+                elif self._wanted(name := prefix + entry.name):
+                    yield name
 
 
 def _zip_members(root: Path, wanted: Callable[[str], bool], limits: Limits) -> dict[str, _Member]:
@@ -306,8 +333,9 @@ def _tars_in_tar(root: Path, wanted: Callable[[str], bool], limits: Limits) -> d
         if not tar.endswith(".tar"):
             continue
         for name, start, size in tar_members(root, limits, first, first + length):
-            if wanted(name):
-                members[f"{tar.removesuffix('.tar')}/{name}"] = (start, size, size, -1, 0)
+            path = f"{tar.removesuffix('.tar')}/{name}"
+            if wanted(path):
+                members[path] = (start, size, size, -1, 0)
         limits.check_members(len(members), str(root))
     return members
 
@@ -324,6 +352,6 @@ def _top_folder(names: Sequence[str]) -> str:
         return ""
     top, slash, _ = names[0].partition("/")
     prefix = top + slash
-    if top in ("train", "val", "test") or any(not n.startswith(prefix) or n.count("/") < 2 for n in names):
+    if split_of(top) or any(not n.startswith(prefix) or n.count("/") < 2 for n in names):
         return ""
     return prefix

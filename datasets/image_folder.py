@@ -1,27 +1,32 @@
 """Images in one folder for each class."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 
 from .decode import is_image
 from .file_samples import FileSamples
-from .files import open_files
-from .image_samples import SPLITS
+from .files import Archive, Directory, open_files
 from .label_file import check_listed, read_labels
 from .limits import DEFAULTS, Limits
+from .listing.class_folders import ClassFolders, split_folders
+from .listing.other_classes import mention, missed_classes, tables
+from .listing.unread import by_reason, by_suffix
+
+_Places = TypeVar("_Places")
 
 
 class ImageFolder(FileSamples):
     """One folder for each class, in a directory or inside a .zip or an uncompressed .tar.
 
     Either `train/CLASS/IMAGE` with optional `val/CLASS/IMAGE` and `test/CLASS/IMAGE`, or `CLASS/IMAGE`, all of which is
-    training data. Images may be in subfolders of their class. In archives a single top folder around all this
-    is allowed. JPEG, PNG, WebP, BMP, GIF, TIFF and AVIF files count, by their names; other and hidden files do not.
-    Classes are numbered in the order of the training folders' names, samples in the order of their names. With a file
-    of labels no class folders are needed (`train/IMAGE`, `IMAGE`), and classes are all names in the file, sorted.
+    training data. Folders called `training`, `valid`, `validation`, `dev`, `testing`, `eval` or `evaluation` are those
+    splits, too, in any case. Images may be in subfolders of their class. Lone folders around all this are stepped into.
+    JPEG, PNG, WebP, BMP, GIF, TIFF and AVIF files count, by their names; other and hidden files do not. Classes are
+    numbered in the order of the training folders' names, samples in the order of their names. With a file of labels no
+    class folders are needed (`train/IMAGE`, `IMAGE`), and classes are all names in the file, sorted.
 
     Args:
         split: "train", "val" or "test".
@@ -32,12 +37,15 @@ class ImageFolder(FileSamples):
         resize: pixels of the shorter side in evaluation, before the centre is cropped; "auto": crop * 8 / 7, which is
             256 for 224; None: `crop`.
         crop: pixels a side of the centre in evaluation; None: `image_size`.
-        labels: CSV file that gives each image any number of classes (`read_labels`), by paths below `root`.
+        labels: CSV file that gives each image one class or any number (`read_labels`), by paths below `root`.
         scaled_decoding, exif_orientation: as `ImageSamples`.
 
     Attributes:
         class_names: the training folders, or the names in the file of labels, sorted.
         splits: the existing ones.
+        folder: the lone folders in `root` in which all this was found, with a slash at the end; "": none.
+        left_out: number of files that are not read, by reason.
+        missed_classes: where there is one class, the end of a sentence that names where more may be, and their root.
 
     Raises:
         FileNotFoundError: there is nothing at `root`.
@@ -59,52 +67,52 @@ class ImageFolder(FileSamples):
     ) -> None:
         super().__init__(image_size, limits, resize, crop, scaled_decoding, exif_orientation)
         self.root = Path(root).expanduser()
-        self._files = open_files(self.root, is_image, limits)
-        members = _by_split(self._files.names, self.root, with_classes=labels is None)
-        self.splits: tuple[str, ...] = tuple(name for name in SPLITS if name in members)
-        if split not in members:
-            raise ValueError(f"{self.root} has no split {split!r}, only {', '.join(self.splits)}")
+        self._files = files = open_files(self.root, is_image, limits)
+        if not len(files.names):
+            raise ValueError(f"{self.root} holds no images; expected train/CLASS/IMAGE or CLASS/IMAGE")
         if labels is None:
-            self.class_names: tuple[str, ...] = tuple(sorted({name for _, name in members["train"]}))
-            numbers = {name: number for number, name in enumerate(self.class_names)}
-            refuse_unknown((name for _, name in members[split]), numbers, f"{self.root}: {split}")
+            self._take_folders(split, files)
         else:
-            file = Path(labels).expanduser()
-            listed = read_labels(file, limits)
-            check_listed(file, [name for each in members.values() for _, name in each], listed)
-            self.class_names, self.label_sets, numbers = listed
+            self._take_listed(split, files, Path(labels).expanduser())
         self.classes = len(self.class_names)
-        self._members = np.array([place for place, _ in members[split]], dtype=np.int64)
-        self._labels = np.array([numbers[name] for _, name in members[split]], dtype=np.int64)
 
+    def _take_folders(self, split: str, files: Directory | Archive) -> None:
+        """Take the split's samples, and their classes from their folders."""
+        try:
+            found = ClassFolders.of(files.names, self.root)
+        except ValueError as error:
+            raise ValueError(f"{error}{mention(tables(self.root))}") from error
+        classes = self._chosen(found.splits, split)
+        self.class_names: tuple[str, ...] = tuple(sorted(found.splits["train"]))
+        self.folder = f"{files.top}{found.path}"
+        self.left_out = by_reason(files.unread, found, files.top)
+        numbers = {name: number for number, name in enumerate(self.class_names)}
+        if len(numbers) == 1:
+            self.missed_classes = missed_classes(files.names, found, self.root)
+        refuse_unknown(classes, numbers, f"{self.root}: {split}")
+        self._members = np.concatenate([np.arange(places.start, places.stop) for places in classes.values()])
+        self._labels = np.repeat([numbers[name] for name in classes], [len(places) for places in classes.values()])
 
-def _by_split(names: Sequence[str], root: Path, with_classes: bool) -> dict[str, list[tuple[int, str]]]:
-    """The split's files, each as its index in `names` and its class, for every existing split.
+    def _take_listed(self, split: str, files: Directory | Archive, table: Path) -> None:
+        """Take the split's samples, and their classes from a table."""
+        names, splits = files.names, split_folders(files.names)
+        chosen = self._chosen(splits, split)
+        listed = read_labels(table, self.limits)
+        check_listed(table, [name for places in splits.values() for name in names[places.start : places.stop]], listed)
+        self.class_names, numbers = listed.class_names, listed.sets
+        if listed.several:  # else set number n is that of class n alone
+            self.label_sets = listed.label_sets
+        beside = len(names) - sum(map(len, splits.values()))
+        self.folder = files.top
+        self.left_out = by_suffix(files.unread) | ({"images beside the splits": beside} if beside else {})
+        self._members = np.arange(chosen.start, chosen.stop)
+        self._labels = np.array([numbers[names[place]] for place in chosen], dtype=np.int64)
 
-    Args:
-        with_classes: files are in class folders; False: they may be anywhere, and have their names in place of classes.
-    """
-    if not len(names):
-        raise ValueError(f"{root} holds no images; expected train/CLASS/IMAGE or CLASS/IMAGE")
-    # A class may be called `train`: it then contains images directly.
-    with_splits = any(name.startswith("train/") and name.count("/") > with_classes for name in names)
-    members: dict[str, list[tuple[int, str]]] = {}
-    for place, name in enumerate(names):
-        *folders, _ = name.split("/")
-        split = "train"
-        if with_splits:
-            if not folders or folders[0] not in SPLITS:
-                continue
-            split = folders.pop(0)
-        if not with_classes:
-            members.setdefault(split, []).append((place, name))
-        elif folders:
-            members.setdefault(split, []).append((place, folders[0]))
-        else:
-            raise ValueError(
-                f"{root}/{name} is not in a class folder; expected {f'{split}/' if with_splits else ''}CLASS/IMAGE"
-            )
-    return members
+    def _chosen(self, found: Mapping[str, _Places], split: str) -> _Places:
+        self.splits: tuple[str, ...] = tuple(found)
+        if split not in found:
+            raise ValueError(f"{self.root} has no split {split!r}, only {', '.join(self.splits)}")
+        return found[split]
 
 
 def refuse_unknown(names: Iterable[str], known: Container[str], where: str) -> None:

@@ -1,15 +1,17 @@
-"""Labels of images that have any number of classes, from a CSV file."""
+"""Labels of images, one or any number for each, from a CSV file."""
 
 import csv
 import io
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .limits import Limits, read_regular
 
-_HEADER = ["image", "labels"]
+_IMAGES = ("image", "file", "filename")
+_SEVERAL, _ONE = ("labels",), ("label", "class")
+_FORM = "image,labels (any number for each, with ; between them) or image,label (one)"
 LabelSet = tuple[int, ...]
 """Different classes, ascending."""
 
@@ -21,22 +23,27 @@ class LabelFile(NamedTuple):
     """All names in the file, sorted."""
     label_sets: tuple[LabelSet, ...]
     """Different sets of classes, sorted."""
+    several: bool
+    """Whether an image may have any number of classes; else each set has one."""
     sets: dict[str, int]
     """Index in `label_sets` by the image's path."""
 
 
 def read_labels(path: Path, limits: Limits) -> LabelFile:
-    """The labels of a file whose first line is `image,labels`.
+    """The labels of a file whose first line is `image,labels` or `image,label` (also `file`, `filename`; `class`).
 
-    The others name an image and its classes with `;` between them, or none.
+    The others name an image and its classes with `;` between them, or none; or its one class.
 
     Raises:
         OSError: it cannot be read.
         ValueError: it has another form, or an image twice; the message has the line.
     """
     names_of: dict[str, frozenset[str]] = {}
-    for line, image, labels in _rows(path, limits):
-        names = [name for part in labels.split(";") if (name := part.strip())]
+    several, rows = _rows(path, limits)
+    for line, image, labels in rows:
+        names = [name for part in (labels.split(";") if several else [labels]) if (name := part.strip())]
+        if not several and not names:
+            raise ValueError(f"{path}, line {line}: {image} has no label")
         if image in names_of:
             raise ValueError(f"{path}, line {line}: {image} is listed twice")
         if len(set(names)) < len(names):
@@ -48,7 +55,7 @@ def read_labels(path: Path, limits: Limits) -> LabelFile:
     numbers = {name: number for number, name in enumerate(class_names)}
     found = {image: tuple(sorted(numbers[name] for name in names)) for image, names in names_of.items()}
     places = numbered(found.values())
-    return LabelFile(class_names, tuple(places), {image: places[each] for image, each in found.items()})
+    return LabelFile(class_names, tuple(places), several, {image: places[each] for image, each in found.items()})
 
 
 def numbered(sets: Iterable[LabelSet]) -> dict[LabelSet, int]:
@@ -56,14 +63,22 @@ def numbered(sets: Iterable[LabelSet]) -> dict[LabelSet, int]:
     return {each: number for number, each in enumerate(sorted(set(sets)))}
 
 
-def _rows(path: Path, limits: Limits) -> Iterator[tuple[int, str, str]]:
-    """Number of the line, path of the image, and the text of its labels."""
+def _rows(path: Path, limits: Limits) -> tuple[bool, Iterator[tuple[int, str, str]]]:
+    """Whether an image has any number of labels; number of the line, path of the image, and the text of its labels."""
     reader = csv.reader(io.StringIO(_text(path, limits), newline=""), strict=True)
     try:
-        if [cell.strip().lower() for cell in next(reader, [])] != _HEADER:
-            raise ValueError(f"{path} must begin with the line {','.join(_HEADER)}")
+        header = [cell.strip().lower() for cell in next(reader, [])]
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: {error}") from error
+    if len(header) != 2 or header[0] not in _IMAGES or header[1] not in (*_SEVERAL, *_ONE):
+        raise ValueError(f"{path} must begin with the line {_FORM}")
+    return header[1] in _SEVERAL, _lines(path, reader)
+
+
+def _lines(path: Path, reader: Any) -> Iterator[tuple[int, str, str]]:
+    try:
         for row in reader:
-            if row and len(row) != len(_HEADER):
+            if row and len(row) != 2:
                 raise ValueError(f"{path}, line {reader.line_num}: {len(row)} cells, expected an image and its labels")
             if row:
                 yield reader.line_num, re.sub(r"^(\./)+", "", row[0].strip()), row[1]

@@ -202,6 +202,22 @@ def test_run_folder_holds_frozen_config_and_dot_hydra(here: Path, capsys: pytest
     assert "dataset=digits  model=mlp  strategy=single  topology=local" in printed
     assert "overridden: hydra.run.dir=out/one" in printed
     assert "run folder: out/one" in printed
+    found = "1,437 pictures of 10 classes: 0 149, 1 141, 2 151, 3 139, 4 144, 5 145, 6 135, 7 151, 8 140, 9 142"
+    assert printed.count(f"{found}; validation: 287 of them (20 %), the same for every seed; test: 360\n") == 1
+    data = json.loads((run / "data.json").read_text())
+    assert (data["classes"], data["held_out"]) == (10, 0.2)
+    assert {split: each["samples"] for split, each in data["splits"].items()} == {
+        "train": 1150,
+        "val": 287,
+        "test": 360,
+    }
+    assert all(sum(each["classes"].values()) == each["samples"] for each in data["splits"].values())
+
+
+def test_a_batch_of_more_samples_than_there_are_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUIET, "batch_size=100000", "trainer.limit_train_batches=1.0"]) == 0
+    text = "a batch of 100,000 (batch_size) is more than the 1,150 training samples: a step takes them all\n"
+    assert capsys.readouterr().out.count(text) == 1
 
 
 def test_folder_that_holds_a_run_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

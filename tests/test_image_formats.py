@@ -12,9 +12,9 @@ from PIL import Image
 from shard_examples import pixels, png
 from test_datasets import LAYOUTS, Build, encoded
 
-from leyden.datasets import pillow_decoder
 from leyden.datasets.decode import decode, resized_crop, resized_crops, square
-from leyden.datasets.grey import is_grey
+from leyden.datasets.decoding import pillow_decoder
+from leyden.datasets.decoding.grey import is_grey
 from leyden.datasets.image_folder import ImageFolder
 from leyden.datasets.shards import webdataset
 from leyden.datasets.shards.dataset import Shards

@@ -21,9 +21,9 @@ from PIL import Image
 from leyden.datasets import decode as decoding
 from leyden.datasets.cifar10 import CIFAR10
 from leyden.datasets.decode import decode, is_image
+from leyden.datasets.decoding.jpeg_scans import count_scans
 from leyden.datasets.files import open_files
 from leyden.datasets.image_folder import ImageFolder
-from leyden.datasets.jpeg_scans import count_scans
 from leyden.datasets.limits import Limits
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.engine.init_weights import weights_of

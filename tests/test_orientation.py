@@ -14,7 +14,7 @@ from test_datasets import as_directory, as_zip
 from test_shards import tar
 
 from leyden.datasets.decode import Box, decode
-from leyden.datasets.exif_orientation import exif_tag, jpeg_tag, upright
+from leyden.datasets.decoding.exif_orientation import exif_tag, jpeg_tag, upright
 from leyden.datasets.image_folder import ImageFolder
 from leyden.datasets.photographs import Photographs
 from leyden.datasets.shards.dataset import Shards

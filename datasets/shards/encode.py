@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..decode import decode, resized_crop
-from ..exif_orientation import is_turned, jpeg_tag
+from ..decoding.exif_orientation import is_turned, jpeg_tag
 from ..limits import DEFAULTS
 
 _JPEG = b"\xff\xd8\xff"

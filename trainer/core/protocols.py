@@ -33,6 +33,10 @@ class Dataset(Protocol):
     `read_ahead(first, end)`, which asks the system for the bytes of consecutive samples that soon are read, can be
     shuffled by blocks (`dataset.shuffling`).
 
+    The first lines of a run say the number of samples of each class if it has `labels`, under the names in
+    `class_names`; the `folder` in which they were found; and `left_out`, the number of files that are not read, by
+    reason.
+
     A dataset that can decode parts of its images is a `CroppingDataset`. One with a method `evaluation_sample(index)`
     evaluates on what that gives, in place of `dataset[index]`. One with `evaluation_views(index, crops, scales)` can be
     evaluated on several views of an image (views, channels, height, width): for each of `scales`, pixels of the shorter

@@ -31,6 +31,7 @@ from .batch_loading import BatchLoading
 from .batch_reader import Pairs
 from .batch_sources import BatchSources
 from .cached_split import with_cache
+from .contents.found import Found, found_in
 from .normalization import Normalization
 from .order.read_ahead import read_ahead_of
 from .order.sample_order import PlannedPart, sample_order
@@ -82,6 +83,7 @@ class ImageData(LightningDataModule):
         own = own_dataset()
         read = splits or (Splits.of if own is None else splits_of_other)(config.dataset)
         self.order = sample_order(config, read.train)
+        self._uncached = read
         self._read_ahead = read_ahead_of(read.train, self.order, config.trainer.max_epochs)
         splits = self._cached(read, device)
         whole = splits.whole
@@ -90,6 +92,8 @@ class ImageData(LightningDataModule):
         self.classes, self.image_shape = whole.classes, whole.image_shape
         self.multi_label = bool(getattr(whole, "multi_label", False))
         """Whether targets are float32 (batch, classes) of 0 and 1."""
+        self.missed_classes: tuple[str, str] = getattr(whole, "missed_classes", ("", ""))
+        """Where more classes may be than a dataset of one has found, and their root."""
         self.class_names: Sequence[str] | None = getattr(whole, "class_names", None)
         self.synthetic = bool(getattr(whole, "synthetic", False))
         self.train_set, self.val_set, self.test_set = splits.train, splits.val, splits.test
@@ -111,6 +115,16 @@ class ImageData(LightningDataModule):
             workers = workers_on_node(self.config)
             splits.cached[kind, device] = with_cache(splits, kind, self.augment, device, workers)
         return splits.cached[kind, device]
+
+    @property
+    def found(self) -> Found:
+        """What was found in the data."""
+        return found_in(self._uncached, self.settings.val_fraction)
+
+    @property
+    def batch_and_most(self) -> tuple[int, int | None]:
+        """Samples of a batch, and of the largest that there could be: batches do not cross partitions."""
+        return self.config.batch_size, max(self.order.sizes)
 
     def close(self) -> None:
         """End the threads and processes that read. A later epoch starts them again."""

@@ -32,6 +32,7 @@ from ..core.lightning_adapter import refused_of_data
 from ..core.lightning_compat import with_sampler, without_fabric
 from ..core.torch_compat import draw_order
 from ..core.trainer_view.view import TrainerView
+from .contents.found import Found, found_in_loaders, length_of
 
 _END = object()
 _READING = 1
@@ -93,6 +94,18 @@ class LoaderData:
     def source(self) -> LightningDataModule | LightningModule:
         """The module that provides the loaders."""
         return self.module
+
+    @property
+    def found(self) -> Found:
+        """What was found in the data: the lengths of the loaders' datasets."""
+        loaders = {split: self.loader_of(split) for split in ("train", "val", "test")}
+        return found_in_loaders(type(self.source).__name__, self.classes, loaders)
+
+    @property
+    def batch_and_most(self) -> tuple[int, int | None]:
+        """Samples of a batch of all workers (0: unknown), and of the training set."""
+        size = getattr(self._train, "batch_size", None) or 0
+        return size * self.fabric.world_size, length_of(getattr(self._train, "dataset", None))
 
     def close(self) -> None:
         """Nothing: threads and processes are those of the module's loaders."""

@@ -16,8 +16,10 @@ from lightning.pytorch import LightningModule
 from torch import nn
 from torch.optim import Optimizer
 
+from ..base.errors import CannotStart, Problem, spelled
 from ..base.heartbeat import PREPARATION, START, heartbeat
 from ..base.log import log
+from ..base.paths import shown
 from ..base.rng import seed_everything
 from ..base.signals import StopRequest
 from ..base.time_limit import TimeLimit
@@ -258,6 +260,7 @@ def make_data(config: Config, fabric: Fabric, contract: StrategyContract, splits
 
 def make_task(config: Config, data: Any, contract: StrategyContract) -> LightningModule:
     """The task, around the model where the config has one. `data` is None where the task brings its loaders."""
+    _refuse_one_class(config, data)
     values = {name: getattr(data, name, None) for name in ("classes", "image_shape")}
     known = {name: value for name, value in values.items() if value is not None}
     if config.model is None:
@@ -278,6 +281,22 @@ def make_task(config: Config, data: Any, contract: StrategyContract) -> Lightnin
         text = "%s.%s is not used: the data is what dataset says; dataset=null takes the task's own loaders"
         log.info(text, type(task).__name__, name)
     return task
+
+
+def _refuse_one_class(config: Config, data: Any) -> None:
+    """
+    Raises:
+        CannotStart: the task predicts one class of several, and the data has one.
+    """
+    task, classes = locate(config.task.target), getattr(data, "classes", None)
+    if classes is None or classes > 1 or getattr(task, "multi_label", None) is not False:
+        return
+    root = config.dataset.arguments.get("root")
+    key, value = ("dataset", config.dataset.target) if root is None else ("dataset.root", shown(Path(str(root))))
+    names = f", {', '.join(map(str, data.class_names))}" if getattr(data, "class_names", None) else ""
+    where, other = getattr(data, "missed_classes", ("", ""))
+    text = f"there is {classes} class{names}, and {task.__name__} predicts one of at least two{where}"
+    raise CannotStart(Problem(key, text, value, f"{key}={spelled(shown(Path(other)))}" if other else ""))
 
 
 def _refuse_other_targets(task: LightningModule, data: Any) -> None:

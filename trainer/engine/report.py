@@ -14,6 +14,7 @@ from ..core import threads
 from ..core.logger_calls import call_logger
 from ..core.state import RunState
 from ..core.step_timer import StepTimes
+from ..data.contents import found
 from ..hardware import cpu_contention
 from ..runs import checkpoints
 from ..runs.goodput import goodput
@@ -39,11 +40,16 @@ def announce(state: RunState) -> None:
     who = f"{workers}{' virtual' * (config.worker_processes < workers)} worker{'s' * (workers > 1)}"
     if state.resumed_from is None:
         log.info("run folder: %s", shown(state.run_dir))
+    found.announce(state.data.found, state.run_dir)
     log.info(
         "%s on %s, %s%s, batch %d (%d a worker%s), %d steps an epoch, %d in all, %s parameters",
         who, state.fabric.device.type, threads.current(), " each" * (workers > 1), config.batch_size, local, parts,
         state.steps_per_epoch, state.total_steps, f"{parameters:,}",
     )  # fmt: skip
+    batch, most = state.data.batch_and_most
+    if most is not None and batch > most:
+        text = "a batch of %s (batch_size) is more than the %s training samples: a step takes them all"
+        log.warning(text, f"{batch:,}", f"{most:,}")
     if state.resumed_from is not None:
         log.info("goes on from %s: epoch %d, step %d", state.resumed_from, state.epoch + 1, state.step)
     if workers > 1:

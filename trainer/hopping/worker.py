@@ -21,6 +21,7 @@ from ..config.faults import stated
 from ..config.schema import Config, load
 from ..core.checkpoints import checkpoint_io
 from ..core.state import RunState
+from ..data.contents.found import announce, found_in
 from ..data.splits import Splits
 from ..diagnostics.preflight.machines import check_machines
 from ..engine.build import Shared
@@ -76,6 +77,8 @@ class HoppingWorker:
         self.log_forwarder = LogForwarder()
         heartbeat.at(PREPARATION, 0)
         self.shared = Shared(Splits.of(self._config(0).dataset), [self.log_forwarder])
+        if rank == 0:
+            announce(found_in(self.shared.splits, self._config(0).dataset.val_fraction))
         self.transport = Transport(rank, self.workers)
         self.loss = "Connection closed: another worker is lost"
         """Message of `LostPeer`."""

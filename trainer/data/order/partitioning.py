@@ -81,16 +81,17 @@ def classes_of(dataset: Any, setting: str, remedy: str) -> Tensor:
     Raises:
         ValueError: `setting` needs them, and the dataset does not tell them.
     """
-    classes = _classes(dataset)
+    classes = known_classes(dataset)
     if classes is None or classes.shape != (len(dataset),):
         text = f"{setting} needs the class of every sample (`labels`)"
         raise ValueError(f"{text}, which {class_name(dataset)} does not have: {remedy}")
     return classes
 
 
-def _classes(dataset: Any) -> Tensor | None:
+def known_classes(dataset: Any) -> Tensor | None:
+    """Class, or number of the set of classes, of each sample; None: the dataset does not tell them."""
     if getattr(dataset, "renumbers", False):
-        of_all = _classes(dataset.dataset)
+        of_all = known_classes(dataset.dataset)
         return None if of_all is None else of_all[torch.tensor(dataset.indices)]
     labels = getattr(dataset, "labels", None)
     return None if labels is None else torch.as_tensor(labels)

@@ -11,8 +11,8 @@ from PIL import Image
 from PIL.ImageFile import ImageFile
 from PIL.PngImagePlugin import PngImageFile
 
+from ..limits import Limits
 from .grey import as_rgb
-from .limits import Limits
 from .png_chunks import is_png, pixels_and_exif
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "GIF", "TIFF", "AVIF")  # nothing else is opened: fewer decoders to trust

@@ -1,0 +1,1 @@
+"""Parts of decoding: formats, orientation, and what is checked before pixels."""

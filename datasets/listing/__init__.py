@@ -1,0 +1,1 @@
+"""Which files of a place are samples: folders of classes, splits, and what is left out."""

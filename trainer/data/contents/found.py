@@ -1,0 +1,140 @@
+"""What was found in the data: for the first lines of a run, and for data.json."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence, Sized
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ...base.atomic_file import write_atomically
+from ...base.log import log
+from ..order.partitioning import known_classes
+from ..splits import Splits, Subset
+
+_MOST = 10
+"""Classes, and reasons for which files are left out, that are listed one by one."""
+Found = Mapping[str, Any]
+"""Plain values."""
+
+
+def found_in(splits: Splits, val_fraction: float) -> Found:
+    """Samples by split and class, as far as the dataset tells them without being read, and files left out by reason."""
+    whole: Any = splits.whole
+    of_split = {name: _split(whole, data) for name, data in _each(splits).items()}
+    found: dict[str, Any] = {"of": "pictures", "classes": whole.classes, "splits": of_split}
+    if isinstance(splits.val, Subset):
+        found["held_out"] = val_fraction
+    for name in ("multi_label", "folder", "left_out"):
+        if value := getattr(whole, name, None):
+            found[name] = value
+    return found
+
+
+def found_in_loaders(name: str, classes: int | None, loaders: Mapping[str, Any]) -> Found:
+    """The same of a user's loaders by split; None: the split does not exist."""
+    lengths = {
+        split: None if loader is None else {"samples": length_of(getattr(loader, "dataset", None))}
+        for split, loader in loaders.items()
+    }
+    return {"of": f"samples of {name}", "classes": classes, "splits": lengths}
+
+
+DATA_FILE = "data.json"
+
+
+def announce(found: Found, folder: Path | None = None) -> None:
+    """Log what was found, and write it into the run folder."""
+    for line in described(found):
+        log.info("%s", line)
+    if folder is not None:
+        write_atomically(folder / DATA_FILE, json.dumps(found, indent=2, default=str) + "\n")
+
+
+def _each(splits: Splits) -> dict[str, Any]:
+    return {"train": splits.train, "val": splits.val, "test": splits.test}
+
+
+def _split(whole: Any, data: Any) -> dict[str, Any] | None:
+    if data is None:
+        return None
+    counts = _counts(whole, data)
+    return {"samples": len(data)} | ({"classes": counts} if counts else {})
+
+
+def _counts(whole: Any, data: Any) -> dict[str, int] | None:
+    """Samples by the name of their class; None: unknown."""
+    with suppress(TypeError, ValueError, RuntimeError):  # a user's `labels` may be anything
+        of_each, sets, classes = known_classes(data), getattr(whole, "label_sets", None), int(whole.classes)
+        if of_each is None or of_each.shape != (len(data),) or (sets is None and getattr(whole, "multi_label", False)):
+            return None
+        counts: list[int] = torch.bincount(of_each.long(), minlength=classes if sets is None else len(sets)).tolist()
+        if sets is not None:
+            of_class = Counter[int]()
+            for samples, each in zip(counts, sets, strict=True):
+                of_class.update(dict.fromkeys(each, samples))
+            counts = [of_class[number] for number in range(classes)]
+        names = getattr(whole, "class_names", None) or range(classes)
+        return {str(name): count for name, count in zip(names, counts, strict=True)}
+    return None
+
+
+def length_of(data: Any) -> int | None:
+    """Samples of a dataset; None: unknown."""
+    with suppress(TypeError, NotImplementedError):
+        return len(data) if isinstance(data, Sized) else None
+    return None
+
+
+def described(found: Found) -> list[str]:
+    """The lines that say what was found."""
+    splits, held_out = found["splits"], found.get("held_out")
+    parts = [splits["train"], splits["val"]] if held_out else [splits["train"]]
+    samples = None if any(part["samples"] is None for part in parts) else sum(part["samples"] for part in parts)
+    first = f"{'an unknown number of' if samples is None else f'{samples:,}'} {found['of']}{_classes(found, parts)}"
+    if found.get("folder"):
+        first += f", in {found['folder']}"
+    val = _samples(splits["val"])
+    if held_out:
+        val = f"{val} of them ({100 * held_out:.3g} %), the same for every seed"
+    lines = [f"{first}; validation: {val}; test: {_samples(splits['test'])}"]
+    return lines + ([f"left out: {_left_out(found['left_out'])}"] if found.get("left_out") else [])
+
+
+def _samples(split: Mapping[str, Any] | None) -> str:
+    if split is None:
+        return "none"
+    return "unknown" if split["samples"] is None else f"{split['samples']:,}"
+
+
+def _classes(found: Found, parts: Sequence[Mapping[str, Any]]) -> str:
+    number = found["classes"]
+    if number is None:
+        return ""
+    text = (
+        f"{', each with any number of' if found.get('multi_label') else ' of'} {number:,} class{'es' * (number != 1)}"
+    )
+    if any("classes" not in part for part in parts):
+        return text
+    counts = {name: sum(part["classes"][name] for part in parts) for name in parts[0]["classes"]}
+    if len(counts) <= _MOST:
+        return f"{text}: {', '.join(f'{name} {count:,}' for name, count in counts.items())}"
+    least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
+    return f"{text}, the smallest {least} {counts[least]:,}, the largest {most} {counts[most]:,}"
+
+
+def _left_out(reasons: Mapping[str, int]) -> str:
+    suffixes = sorted((each for each in reasons if each.startswith(".")), key=lambda each: (-reasons[each], each))
+    others = [f"{each} ({reasons[each]:,})" for each in reasons if each not in suffixes]
+    if suffixes:
+        files = sum(reasons[each] for each in suffixes)
+        each = _shortened([f"{suffix} {reasons[suffix]:,}" for suffix in suffixes])
+        others.insert(0, f"{files:,} file{'s' * (files != 1)} ({each})")
+    return _shortened(others)
+
+
+def _shortened(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST
+    return ", ".join(texts[:_MOST]) + (f" and {more} more" if more > 0 else "")
