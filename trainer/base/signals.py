@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -31,7 +31,7 @@ def restore_handlers(kept: dict[signal.Signals, Any]) -> None:
 
 
 @contextmanager
-def interrupts_deferred() -> Iterator[None]:
+def interrupts_deferred() -> Generator[None, None, None]:
     """Context after which a SIGINT that came in it is raised: libraries swallow one while they import each other."""
     if threading.current_thread() is not threading.main_thread():
         yield
