@@ -22,9 +22,9 @@ UNREAD = [
 
 def splits(root: Path, held_out: int = 0, **arguments: Any) -> Splits:
     """Those of a folder; without folders of splits the first samples are held out."""
-    whole = ImageFolder("train", root, **arguments)
+    whole: Any = ImageFolder("train", root, **arguments)
     places = range(len(whole))
-    own = {each: ImageFolder(each, root, **arguments) for each in whole.splits[1:]}
+    own: dict[str, Any] = {each: ImageFolder(each, root, **arguments) for each in whole.splits[1:]}
     train, val = (Subset(whole, places[held_out:]), Subset(whole, places[:held_out])) if held_out else (whole, None)
     return Splits(whole, train, own.get("val", val), own.get("test"))
 
@@ -136,7 +136,7 @@ class Users:
     ],
 )
 def test_a_users_dataset_says_what_it_knows(more: dict[str, Any], text: str) -> None:
-    whole = Users(**more)
+    whole: Any = Users(**more)
     assert lines(Splits(whole, whole, None, None)) == [f"{text}; validation: none; test: none"]
 
 
