@@ -123,7 +123,7 @@ MISTAKES = [
     mistake("home folder as ~", "dataset=image_folder dataset.root=~/x", "dataset.root = ~/x", "must be quoted"),
     mistake("several values without -m", "optimizer.lr=0.1,0.01", "several values are a sweep", "-m",
             "leyden -m optimizer.lr=0.1,0.01"),
-    mistake("range without -m", "seed=range(3)", "several values are a sweep", "leyden -m seed=range(3)"),
+    mistake("range without -m", "seed=range(3)", "several values are a sweep", "leyden -m 'seed=range(3)'"),
     mistake("flag that is none", "--cfg job --multi-run", "--multi-run", "--multirun"),
     mistake("flag that goes with another", "--resolve", "--resolve", "--cfg"),
     # YAML and interpolations

@@ -112,7 +112,8 @@ def _on_one_screen(head: str, problems: Sequence[Problem]) -> str:
     for index, problem in enumerate(problems):
         block = problem.lines()
         if index and len(lines) + len(block) > LINES:
-            lines.append(f"  ... and {len(problems) - index} more")
+            keys = listed([problem.key for problem in problems[index:]], 8)
+            lines.append(f"  ... and {len(problems) - index} more: {keys}")
             break
         lines += block[:LINES]
     return "\n".join(lines)
