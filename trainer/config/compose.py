@@ -24,6 +24,7 @@ from .composition.loader import SHIPPED, Loader, dataset_spelled, without
 from .composition.remedies import key_of, with_working_remedies
 from .composition.request import CompositionRequest
 from .composition.resolved_values import frozen, resolved_text, without_hydra
+from .composition.written_values import read_as_typed
 from .hydra_compat import Hydra, create_config_search_path
 from .leftover_keys import Leftover, drop_from_composition, leftovers, not_taken, notices
 from .pinned_weights import with_pinned_weights
@@ -159,8 +160,13 @@ class Composer:
     def _checked(self, composed: DictConfig) -> ComposedRun:
         raise_all(hydra_problems(composed.hydra))
         values = self.frozen(composed)
-        config = validated(values)
-        check_values(config, planned=self.plans)
+        try:
+            config = validated(values)
+            check_values(config, planned=self.plans)
+        except ConfigError as error:
+            if not read_as_typed(composed, [problem.key for problem in error.problems]):
+                raise
+            return self._checked(composed)
         return ComposedRun(config, values, composed)
 
     def validate_classes(self, run: ComposedRun, overrides: Sequence[str], context: str = "") -> ComposedRun:
@@ -182,6 +188,8 @@ class Composer:
 
             raise_all(problems_of_building(run.config, self._built))
         except ConfigError as error:
+            if read_as_typed(run.composed, [problem.key for problem in error.problems]):
+                return self.validate_classes(self.validated(run.composed, overrides, context), overrides, context)
             raise error.located(self.origin(overrides).where, context) from None
         return run
 

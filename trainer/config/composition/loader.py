@@ -21,6 +21,7 @@ from .hydra_errors import explained
 from .request import CompositionRequest
 from .resolved_values import without_hydra
 from .several_values import refuse_several
+from .written_values import base_60
 
 SHIPPED = Path(str(resources.files("leyden.conf")))
 """The folder of Leyden's own YAML."""
@@ -125,12 +126,15 @@ def _refuse_too_large(file: Path) -> None:
     try:
         text = limited_yaml.read(file)
         limited_yaml.check(text)
+        misread = base_60(text, file)
     except limited_yaml.YAMLTooLarge as error:
         raise refuse(shown(file), f"is refused: {error}", remedy="a smaller file, without aliases") from None
     except (OSError, ValueError) as error:
         raise refuse(shown(file), f"cannot be read: {error}", remedy="a file of UTF-8 text") from None
     except YAMLError:
         return  # of Hydra's parser, whose message has the place
+    if misread is not None:
+        raise misread
     if nested_references(text) > MAX_DEPTH:
         raise refuse(shown(file), f"is refused: interpolations are nested more than {MAX_DEPTH} deep")
 
