@@ -43,8 +43,8 @@ def test_other_text_is_refused(override: str, here: Path, capsys: pytest.Capture
 MISREAD = {
     "trainer:\n  max_time: 12:00:00\n": [
         "trainer.max_time = 12:00:00",
-        "needs: max_time: '00:12:00:00'",
-        "mine.yaml:2",
+        "try: max_time: '00:12:00:00'",
+        "mine.yaml:3",
     ],
     "topology:\n  slurm: {time_min: 12:00:00}\n": ["time_min = 12:00:00", "try: time_min: 720"],
     "tags: ['1:30', 4:3]\n": ["tags.1 = 4:3", "in quotes it is text"],
