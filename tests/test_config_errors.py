@@ -139,7 +139,7 @@ MISTAKES = [
     mistake("resolver that is none", "seed=${nosuch:1}", "seed = ${nosuch:1}", "nosuch"),
     mistake("interpolation cut off", "seed='${'", "seed", "override 'seed='${''"),
     mistake("mandatory value", "dataset=cifar10 schedule=multistep", "dataset.root", "schedule.milestones", "???",
-            "conf/dataset/cifar10.yaml:", "try: dataset.root=VALUE"),
+            "conf/dataset/cifar10.yaml:", "needs: dataset.root=VALUE"),
     mistake("mandatory value in the user's YAML", "-cd mine model=mine", "model.width", "mine/model/mine.yaml:2",
             model__mine=f"{MODEL}width: ???\n"),
     # classes and their arguments

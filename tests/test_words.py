@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from leyden.trainer.cli.main import main
+from leyden.trainer.cli.verbs import VERBS
 from leyden.trainer.config.compose import Composer
 from leyden.trainer.config.known_names import known_value
 
@@ -17,7 +18,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("cat", "dog"):
-        (tmp_path / "PHOTOS" / name).mkdir(parents=True)
+        (tmp_path / "photos" / name).mkdir(parents=True)
     (tmp_path / "c.yaml").write_text("defaults: [train, _self_]\nseed: 3\n")
     return tmp_path
 
@@ -42,8 +43,8 @@ WORDS = {
     "-c c.yaml": ["--config-dir . --config-name c"],
     "c.yaml": ["--config-dir . --config-name c"],
     "--cfg jobs": ["--cfg job"],
-    "dataset=imagefolder dataset.data_dir=PHOTOS": ["dataset=image_folder dataset.root=PHOTOS"],
-    "eval RUN RUN": ["leyden eval RUN"],
+    "dataset=imagefolder dataset.data_dir=photos": ["dataset=image_folder dataset.root=photos"],
+    "eval mine mine": ["leyden eval mine"],
     "+callbacks=ema": ["callbacks=[default,ema]"],
     "+callbacks@callbacks=ema": ["callbacks=[default,ema]"],
     "+logger=none": ["logger=[default,none]"],
@@ -53,14 +54,14 @@ WORDS = {
     # no remedy was given
     "fit model=mlp": ["leyden model=mlp"],
     "fit lr=0.1 epochs=3": ["is leyden train here", "optimizer.lr=0.1", "trainer.max_epochs=3"],
-    "test RUN": ["leyden eval RUN"],
+    "test mine": ["leyden eval mine"],
     "classify train": ["leyden"],
     "detect train": ["neither detects nor segments"],
     "optimizer.lr = 0.1": ["optimizer.lr=0.1"],
     "lr: 0.1": ["optimizer.lr=0.1"],
     "--model.learning_rate=0.1": ["optimizer.lr=0.1"],
     "model.learning_rate=0.1": ["optimizer.lr=0.1"],
-    "--pretrained": ["model.pretrained=timm:NAME.TAG"],
+    "--pretrained": ["needs: model.pretrained=timm:NAME.TAG"],
     "model=resnet50.a1_in1k": ["model=timm model.name=resnet50 model.pretrained=timm:resnet50.a1_in1k"],
     "loss=ce": ["task.loss=cross_entropy"],
     "task.loss=crossentropy": ["task.loss=cross_entropy"],
@@ -75,20 +76,20 @@ WORDS = {
     "num_classes=3": ["the dataset declares its classes"],
     "trainer.tpu_cores=8": ["trains on CUDA GPUs and CPUs"],
     # usual command lines: timm, torchvision, Hugging Face, Lightning, Ultralytics
-    "PHOTOS --model resnet50 -b 32 -j 4": [
-        "dataset=image_folder dataset.root=PHOTOS", "model=resnet50", "batch_size=32", "dataset.num_workers=4"],
+    "photos --model resnet50 -b 32 -j 4": [
+        "dataset=image_folder dataset.root=photos", "model=resnet50", "batch_size=32", "dataset.num_workers=4"],
     "--opt adamw --weight-decay 0.05 --sched cosine --warmup-epochs 5": [
         "optimizer=adamw", "optimizer.weight_decay=0.05", "schedule=cosine", "schedule.warmup_steps=5ep"],
-    "--data-dir PHOTOS --amp --mixup 0.2": [
-        "dataset=image_folder dataset.root=PHOTOS", "trainer.precision=bf16-mixed", "augment=mixup"],
-    "-a resnet18 --lr 0.1 --data PHOTOS": [
-        "model=resnet18", "optimizer.lr=0.1", "dataset=image_folder dataset.root=PHOTOS"],
+    "--data-dir photos --amp --mixup 0.2": [
+        "dataset=image_folder dataset.root=photos", "trainer.precision=bf16-mixed", "augment=mixup"],
+    "-a resnet18 --lr 0.1 --data photos": [
+        "model=resnet18", "optimizer.lr=0.1", "dataset=image_folder dataset.root=photos"],
     "--do_train --output_dir out --per_device_train_batch_size 8 --learning_rate 2e-5": [
         "`leyden` trains", "hydra.run.dir=out", "batch_size=8", "optimizer.lr=2e-5"],
     "fit --config c.yaml --trainer.max_epochs=3 --model.lr=0.1": [
         "leyden", "--config-dir . --config-name c", "trainer.max_epochs=3", "optimizer.lr=0.1"],
-    "classify train data=PHOTOS epochs=3 imgsz=64 lr0=0.1": [
-        "is not needed", "dataset=image_folder dataset.root=PHOTOS", "trainer.max_epochs=3", "1 more: lr0"],
+    "classify train data=photos epochs=3 imgsz=64 lr0=0.1": [
+        "is not needed", "dataset=image_folder dataset.root=photos", "trainer.max_epochs=3", "1 more: lr0"],
     # all mistakes of a command
     "trainer.max_epoch=3 trainer.max_step=4 batchsize=3 seed=x": [
         "trainer.max_epochs=3", "trainer.max_steps=4", "batch_size=3", "seed = x"],
@@ -106,8 +107,23 @@ def test_words_of_other_tools_get_leydens(command: str, here: Path, capsys: pyte
         is_remedy = "is " not in part and re.match(r"leyden|--|\+?[\w.]+=", part)
         assert (f"try: {part}" if is_remedy else part) in said, said
     assert "Traceback" not in said
+    for line in printed.err.splitlines():
+        if line.startswith("    try: "):
+            assert works(line.removeprefix("    try: ")), line
     assert not printed.out
     assert not (here / "outputs").exists()
+
+
+def works(remedy: str) -> bool:
+    """Whether what is shown after `try:` composes and passes every check of values."""
+    words = shlex.split(remedy)
+    if words[0].startswith("-"):
+        return words[0] == "--cfg" or main([*words, "--cfg", "job"]) == 0
+    words = [word for word in words if word not in ("leyden", "-m")]
+    if words and words[0] in VERBS:
+        return True
+    is_sweep = " -m " in remedy
+    return not Composer().problems_of([re.sub(r",[^\]]*$", "", word) if is_sweep else word for word in words])
 
 
 def test_a_verb_without_a_run_names_the_newest(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -210,7 +210,7 @@ def _existing(composer: Any, run: "ComposedRun") -> Path | None:
     if key is None:
         return folder
     text = f"the run in {shown(folder)} has another {key} than this command"
-    raise refuse("topology.on_existing", text, "resume", f"leyden resume {shown(folder)}, or another folder")
+    raise refuse("topology.on_existing", text, "resume", f"leyden resume {shown(folder)}")
 
 
 def _differing(one: Any, other: Any, key: str = "") -> Iterator[str]:

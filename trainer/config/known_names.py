@@ -66,24 +66,22 @@ _PRECISION = {"fp32": "32-true", "float32": "32-true", "32": "32-true", "full": 
               "mixed_float16": "16-mixed", "bf16": "bf16-mixed", "bfloat16": "bf16-mixed", "mixed_bfloat16":
               "bf16-mixed", "64": "64-true", "fp64": "64-true", "float64": "64-true", "double": "64-true"}  # fmt: skip
 _DEVICE = {"gpu": "cuda", "cuda:0": "cuda", "0": "cuda"}
-_RESUME = "leyden resume {} goes on with that run, init_from={} starts a new one from its weights"
+_RESUME = "leyden resume {}"
 _LOGGER_CLASS = {"comet": "CometLogger", "neptune": "NeptuneLogger"}
 _LOGGERS = ("wandb", "mlflow", *_LOGGER_CLASS)
 """The first are choices of `logger`."""
 _LOGGER_PACKAGE = {"comet": "comet_ml"}
 _FSDP = f"strategy=fsdp {_MULTI_WORKER}"
 _DDP = f"strategy=ddp {_MULTI_WORKER}"
-_RENDEZVOUS = (
-    "topology.launcher=node topology.nodes=2 strategy=ddp, and on each host the `leyden node` command that it prints"
-)
+_RENDEZVOUS = "topology.launcher=node topology.nodes=2 strategy=ddp"
 
 
 def _logger(name: str) -> str:
     if name not in _LOGGER_CLASS:
-        return f"pip install 'leyden[{name}]', then leyden 'logger=[default,{name}]'"
+        return f"pip install 'leyden[{name}]' && leyden 'logger=[default,{name}]'"
     package = _LOGGER_PACKAGE.get(name, name)
     target = f"+logger.{name}._target_=lightning.pytorch.loggers.{_LOGGER_CLASS[name]}"
-    return f"pip install {package}, then leyden {target}"
+    return f"pip install {package} && leyden {target}"
 
 
 CHOICES: Mapping[str, Mapping[str, str]] = {
@@ -204,7 +202,7 @@ _BY_VALUE: Mapping[str, Mapping[str, str]] = {
     "data data_dir data_path data_root dataset_dir train_data_dir train_dir root": {
         "": "dataset=image_folder dataset.root={}"},
     "resume resume_from resume_from_checkpoint ckpt_path ckpt checkpoint load_checkpoint restore": {
-        "true": "leyden resume outputs/DAY/TIME goes on with a run", "": _RESUME},
+        "true": "leyden resume RUN", "": _RESUME},
     **{name: {"": _logger(name)} for name in _LOGGERS},
     "use_wandb wandb_project project": {"": _logger("wandb")},
     "report_to log_with": {**{name: _logger(name) for name in _LOGGERS}, "tensorboard": "logger=default",

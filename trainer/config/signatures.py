@@ -185,7 +185,7 @@ def _unknown_argument(
     return Problem(f"{key}.{name}", f"{text}\nit takes {listed(takes) or 'none'}", value, remedy)
 
 
-LEAVE_OUT = "the command without it"
+LEAVE_OUT = "leave it out"
 
 
 def _argument_problems(key: str, value: Any, hint: Any) -> Iterator[Problem]:

@@ -97,8 +97,8 @@ def refuse_taken(folder: Path, key: str) -> None:
 def refuse_frozen(folder: Path, key: str) -> None:
     """Raise ConfigError if the folder holds a run."""
     if (folder / FROZEN).exists():
-        remedy = f"leyden resume {shown(folder)}, or another folder"
-        raise refuse(key, "this folder holds a run already", shown(folder), remedy)
+        remedy = f"leyden resume {shown(folder)}"
+        raise refuse(key, "this folder holds a run already; another may be named", shown(folder), remedy)
 
 
 def freeze(folder: Path, values: Mapping[str, Any]) -> None:

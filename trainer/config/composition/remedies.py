@@ -7,10 +7,9 @@ from dataclasses import replace
 from functools import cache
 
 from ...base.errors import ConfigError, Problem, spelled
+from ...base.remedy import alternatives, leaves_open
 from ..known_names import known
 
-_OVERRIDE = re.compile(r"\+?[\w.@/]+=\S+")
-_PLACEHOLDER = re.compile(r"=(.*\b[A-Z]{2,}\b|.*\.\.\.)")
 _ROUNDS = 4
 """Rounds in which a remedy is extended by the remedies of its own problems."""
 
@@ -25,17 +24,6 @@ def with_working_remedies(error: ConfigError, overrides: Sequence[str], problems
         problems_of: problems of a list of overrides, composed and with its values checked.
     """
     return ConfigError(*(_tried(problem, overrides, problems_of) for problem in error.problems), context=error.context)
-
-
-def alternatives(remedy: str) -> list[list[str]]:
-    """The overrides of each alternative that a remedy names; empty if it is prose."""
-    ways = [way.split() for way in re.split(r",? or ", remedy)]
-    return ways if all(way and all(_OVERRIDE.fullmatch(word) for word in way) for way in ways) else []
-
-
-def leaves_open(remedy: str) -> bool:
-    """Whether the user must fill in a value: dataset.root=PATH."""
-    return _PLACEHOLDER.search(remedy) is not None
 
 
 def replaced(overrides: Iterable[str], mistake: str, by: Sequence[str]) -> list[str]:
