@@ -123,7 +123,7 @@ MISTAKES = [
     mistake("home folder as ~", "dataset=image_folder dataset.root=~/x", "dataset.root = ~/x", "must be quoted"),
     mistake("several values without -m", "optimizer.lr=0.1,0.01", "several values are a sweep", "-m",
             "leyden -m optimizer.lr=0.1,0.01"),
-    mistake("range without -m", "seed=range(3)", "several values are a sweep", "leyden -m seed=range(3)"),
+    mistake("range without -m", "seed=range(3)", "several values are a sweep", "leyden -m 'seed=range(3)'"),
     mistake("flag that is none", "--cfg job --multi-run", "--multi-run", "--multirun"),
     mistake("flag that goes with another", "--resolve", "--resolve", "--cfg"),
     # YAML and interpolations
@@ -139,7 +139,7 @@ MISTAKES = [
     mistake("resolver that is none", "seed=${nosuch:1}", "seed = ${nosuch:1}", "nosuch"),
     mistake("interpolation cut off", "seed='${'", "seed", "override 'seed='${''"),
     mistake("mandatory value", "dataset=cifar10 schedule=multistep", "dataset.root", "schedule.milestones", "???",
-            "conf/dataset/cifar10.yaml:", "try: dataset.root=VALUE"),
+            "conf/dataset/cifar10.yaml:", "needs: dataset.root=VALUE"),
     mistake("mandatory value in the user's YAML", "-cd mine model=mine", "model.width", "mine/model/mine.yaml:2",
             model__mine=f"{MODEL}width: ???\n"),
     # classes and their arguments

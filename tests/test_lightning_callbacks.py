@@ -197,7 +197,7 @@ def test_loggers_of_other_workers_drop_what_they_get(freeze: Freeze, pools: Call
 
 
 INSTEAD = {
-    "ModelCheckpoint": "try: callbacks.checkpoint.save_top_k=3, without callbacks.mine",
+    "ModelCheckpoint": "needs: callbacks.checkpoint.save_top_k=3, without callbacks.mine",
     "OnExceptionCheckpoint": "callbacks.checkpoint",
     "EarlyStopping": "try: callbacks=[default,early_stopping]",
     "StochasticWeightAveraging": "callbacks.swa",
@@ -228,7 +228,7 @@ def test_every_callback_of_lightnings_is_called_or_refused(package: Any) -> None
         refused = refusal(classes[name])
         assert refused is not None
         assert name in refused.text
-        assert text.removeprefix("try: ").partition(", without")[0] in f"{refused.text} {refused.remedy}"
+        assert text.removeprefix("needs: ").partition(", without")[0] in f"{refused.text} {refused.remedy}"
 
 
 SAID = {

@@ -84,11 +84,11 @@ def test_the_name_of_a_job_is_one_of_a_host(folder: str, name: str) -> None:
 
 
 MISTAKES = {
-    "": ["must be one of kubernetes, kubeflow", "try: leyden manifest kubernetes"],
+    "": ["must be one of kubernetes, kubeflow", "needs: leyden manifest kubernetes"],
     "slurm topology=kubernetes": ["manifest = slurm", "must be one of kubernetes, kubeflow"],
     "kubernetes topology=kubernetes": ["topology.kubernetes.image", "must be named"],
     "kubernetes strategy=ddp": ["topology.kubernetes.image", "must be named"],
-    "kubernetes PODS topology.launcher=slurm": ["topology.launcher = slurm", "try: leave it out"],
+    "kubernetes PODS topology.launcher=slurm": ["topology.launcher = slurm", "leave it out"],
     "kubernetes PODS topology.device.kind=auto": ["topology.device.kind = auto", "must be one of cpu, cuda"],
     "kubernetes PODS hydra.run.dir=run": ["hydra.run.dir = run", "absolute path", "try: hydra.run.dir=/shared/run"],
     "kubernetes PODS hydra.run.dir=/shared/${now:%H}": ["the same for each of them and after a restart"],

@@ -36,5 +36,5 @@ def test_a_job_that_submits_a_job_is_refused(here: Path, capsys: pytest.CaptureF
     assert main(["-m", "hydra/launcher=submitit_slurm", *QUICK, *words, "seed=1,2"]) == 2
     error = " ".join(capsys.readouterr().err.split())
     assert "hydra/launcher = submitit_slurm submits a job for each trial" in error
-    assert "try: hydra/launcher=basic, or topology=local" in error
+    assert "try: hydra/launcher=basic\n    try: topology=local" in error
     assert not (here / "mine").exists()

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from .printable import printable
+from .remedy import remedy_lines
 
 WIDTH = 110
 LINES = 20
@@ -15,7 +16,10 @@ LINES = 20
 
 @dataclass(frozen=True)
 class Problem:
-    """One mistake: `text` names the fault and the allowed values, `remedy` the text to type instead."""
+    """One mistake: `text` names the fault and the allowed values, `remedy` the text to type instead.
+
+    A remedy that can be pasted as it stands is shown as `try:`, one that leaves something to the user as `needs:`.
+    """
 
     key: str
     text: str
@@ -38,7 +42,7 @@ class Problem:
         if self.where:
             details.append(f"set by {self.where}")
         if self.remedy:
-            details.append(f"try: {self.remedy}")
+            details += remedy_lines(self.remedy)
         return [shown, *(line for detail in details for line in _wrapped(detail))]
 
 
@@ -116,7 +120,8 @@ def _on_one_screen(head: str, problems: Sequence[Problem]) -> str:
     for index, problem in enumerate(problems):
         block = problem.lines()
         if index and len(lines) + len(block) > LINES:
-            lines.append(f"  ... and {len(problems) - index} more")
+            keys = listed([problem.key for problem in problems[index:]], 8)
+            lines.append(f"  ... and {len(problems) - index} more: {keys}")
             break
         lines += block[:LINES]
     return "\n".join(lines)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..base.errors import ConfigError, SystemFailure, listed, nearest, refuse
+from ..base.errors import ConfigError, SystemFailure, refuse
 from ..base.open_files import open_file_error
 from ..config.limits import in_a_command
 from . import inspect_verbs, run_verbs, train_verbs
@@ -92,10 +92,9 @@ def _verb(words: list[str]) -> tuple[str, list[str]]:
     if not words or "=" in words[0] or words[0].startswith("~"):
         return "train", words
     if words[0] not in VERBS:
-        close = nearest(words[0], VERBS)
-        meant = f"; did you mean {close}?" if close else ""
-        raise refuse(words[0], f"is neither a verb nor key=value{meant}\nthe verbs are {listed(list(VERBS))}",
-                     remedy=f"leyden {close}" if close else "leyden --help")  # fmt: skip
+        from .known_verbs import no_verb
+
+        raise no_verb(words)
     return words[0], words[1:]
 
 

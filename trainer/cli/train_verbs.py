@@ -175,11 +175,12 @@ def _print_info(composer: Any, parsed: argparse.Namespace) -> int:
 def named_run(parsed: argparse.Namespace, example: str = "") -> tuple[str, list[str]]:
     """The run or checkpoint that a command names, and its other words. `example`: further words of the remedy."""
     from ..base.paths import exists
+    from ..runs.folder import newest_run
 
     named = [word for word in parsed.words if "=" not in word or exists(word)]
     if len(named) != 1:
         text = "needs the folder of a run, or a checkpoint in it" if not named else "takes one run at a time"
-        remedy = f"leyden {parsed.verb} outputs/DAY/TIME{example}"
+        remedy = f"leyden {parsed.verb} {named[0] if named else newest_run() or 'RUN'}{example}"
         raise refuse(parsed.verb, text, " ".join(named) if named else ..., remedy)
     return named[0], [word for word in parsed.words if word != named[0]]
 
@@ -209,7 +210,7 @@ def _existing(composer: Any, run: "ComposedRun") -> Path | None:
     if key is None:
         return folder
     text = f"the run in {shown(folder)} has another {key} than this command"
-    raise refuse("topology.on_existing", text, "resume", f"leyden resume {shown(folder)}, or another folder")
+    raise refuse("topology.on_existing", text, "resume", f"leyden resume {shown(folder)}")
 
 
 def _differing(one: Any, other: Any, key: str = "") -> Iterator[str]:

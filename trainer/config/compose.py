@@ -19,10 +19,12 @@ from ..base.paths import absolute
 from ..runs.folder import Claim, claim
 from ..runs.renamed import renamed_in
 from .checks import DATA_FOLDERS, check_classes, check_values
-from .composition.hydra_errors import CompositionRequest, explained
-from .composition.loader import SHIPPED, Loader, dataset_spelled
-from .composition.remedies import with_working_remedies
+from .composition.hydra_errors import explained
+from .composition.loader import SHIPPED, Loader, dataset_spelled, without
+from .composition.remedies import key_of, with_working_remedies
+from .composition.request import CompositionRequest
 from .composition.resolved_values import frozen, resolved_text, without_hydra
+from .composition.written_values import read_as_typed
 from .hydra_compat import Hydra, create_config_search_path
 from .leftover_keys import Leftover, drop_from_composition, leftovers, not_taken, notices
 from .pinned_weights import with_pinned_weights
@@ -118,17 +120,34 @@ class Composer:
                 before_classes(run.config)
             return self.validate_classes(run, overrides)
         except ConfigError as error:
-            raise self.with_remedies(error, overrides) from None
+            raise self.with_remedies(self._with_wrong_values(error, overrides), overrides) from None
+
+    def _with_wrong_values(self, error: ConfigError, overrides: Sequence[str]) -> ConfigError:
+        """The error, with the wrong values of the overrides that have no part in it."""
+        others = without(overrides, error.problems)
+        typed = {key_of(override) for override in others}
+        if len(others) in (0, len(overrides)):
+            return error
+        try:
+            validated(self.frozen(self.composed(others)))
+        except ConfigError as further:
+            more = further.located(self.origin(others).where).problems
+            keys = {problem.key for problem in error.problems}
+            own = [problem for problem in more if problem.key in typed - keys]
+            return ConfigError(*error.problems, *own, context=error.context)
+        return error
 
     def with_remedies(self, error: ConfigError, overrides: Sequence[str]) -> ConfigError:
         """The error with only the remedies that work."""
-        return with_working_remedies(error, overrides, self._problems_of)
+        return with_working_remedies(error, overrides, self.problems_of)
 
-    def _problems_of(self, overrides: Sequence[str]) -> Sequence[Problem]:
+    def problems_of(self, overrides: Sequence[str]) -> Sequence[Problem]:
+        """Mistakes in overrides, as far as the values show them."""
         try:
             self._checked(self.composed(overrides))
         except ConfigError as error:
-            return error.problems
+            others = without(overrides, error.problems)
+            return [*error.problems, *(self.problems_of(others) if len(others) < len(overrides) else ())]
         return ()
 
     def validated(self, composed: DictConfig, overrides: Sequence[str], context: str = "") -> ComposedRun:
@@ -141,8 +160,13 @@ class Composer:
     def _checked(self, composed: DictConfig) -> ComposedRun:
         raise_all(hydra_problems(composed.hydra))
         values = self.frozen(composed)
-        config = validated(values)
-        check_values(config, planned=self.plans)
+        try:
+            config = validated(values)
+            check_values(config, planned=self.plans)
+        except ConfigError as error:
+            if not read_as_typed(composed, [problem.key for problem in error.problems]):
+                raise
+            return self._checked(composed)
         return ComposedRun(config, values, composed)
 
     def validate_classes(self, run: ComposedRun, overrides: Sequence[str], context: str = "") -> ComposedRun:
@@ -164,6 +188,8 @@ class Composer:
 
             raise_all(problems_of_building(run.config, self._built))
         except ConfigError as error:
+            if read_as_typed(run.composed, [problem.key for problem in error.problems]):
+                return self.validate_classes(self.validated(run.composed, overrides, context), overrides, context)
             raise error.located(self.origin(overrides).where, context) from None
         return run
 

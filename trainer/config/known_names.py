@@ -3,6 +3,7 @@
 Tables, and look-ups in them. `{}` in a remedy is the user's value.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,10 @@ _SAME_VALUE: Mapping[str, str] = {
     "trainer.gradient_clip_val": "grad_clip clip_grad clip gradient_clip max_grad_norm grad_clip_norm clip_norm "
     "clip_grad_norm clip_value clipnorm gradient_clipping",
     "trainer.sync_batchnorm": "sync_bn syncbn sync_batch_norm",
+    "trainer.limit_train_batches": "steps_per_epoch",
+    "trainer.limit_val_batches": "validation_steps",
+    "trainer.val_check_interval": "eval_steps",
+    "trainer.activation_checkpointing": "gradient_checkpointing grad_checkpointing",
     "trainer.check_val_every_n_epoch": "val_every eval_every validation_freq val_freq eval_freq val_interval",
     "trainer.log_every_n_steps": "log_interval logging_steps log_every print_freq log_freq",
     "trainer.fast_dev_run": "dry_run dryrun smoke_test",
@@ -27,8 +32,9 @@ _SAME_VALUE: Mapping[str, str] = {
     "optimizer.layer_decay": "layerwise_lr_decay llrd layer_lr_decay",
     "schedule": "scheduler sched lr_scheduler lr_schedule lr_scheduler_type",
     "schedule.warmup_steps": "warmup warmup_ratio num_warmup_steps warmup_iters lr_warmup_steps",
+    "task.loss": "loss loss_fn loss_function loss_type criterion",
     "task.label_smoothing": "smoothing label_smoothing_factor",
-    "batch_size": "bs batch batchsize train_batch_size global_batch_size mini_batch_size total_batch_size "
+    "batch_size": "b bs batch batchsize train_batch_size global_batch_size mini_batch_size total_batch_size "
     "per_device_train_batch_size batch_size_per_gpu",
     "seed": "seed_everything random_seed manual_seed random_state",
     "topology.devices_per_node": "gpus num_gpus n_gpus n_gpu ngpus num_devices nproc nproc_per_node num_processes np "
@@ -37,17 +43,18 @@ _SAME_VALUE: Mapping[str, str] = {
     "topology.slurm.partition": "partition",
     "topology.slurm.account": "account",
     "topology.slurm.qos": "qos",
-    "dataset.num_workers": "workers dataloader_num_workers n_workers loader_workers num_loader_workers",
-    "dataset.val_fraction": "val_split validation_split val_ratio val_size val_frac valid_pct",
+    "dataset.num_workers": "j workers dataloader_num_workers n_workers loader_workers num_loader_workers",
+    "dataset.val_fraction": "val_split validation_split val_ratio val_size val_frac valid_pct train_val_split",
     "dataset.image_size": "imgsz img_size input_size resolution image_resolution crop_size",
-    "model": "arch architecture model_name net network backbone",
+    "model": "a arch architecture model_name net network backbone",
     "model.hidden": "hidden_size hidden_sizes hidden_dim hidden_units",
     "model.dropout": "drop drop_rate dropout_p dropout_rate p_dropout",
-    "callbacks.checkpoint.save_top_k": "save_total_limit",
+    "callbacks.checkpoint.save_top_k": "save_total_limit checkpoint_hist",
     "callbacks.checkpoint.every_n_epochs": "save_every save_interval save_freq save_period",
     "callbacks.checkpoint.every_n_steps": "save_steps",
-    "hydra.run.dir": "output_dir save_dir default_root_dir out_dir log_dir logdir run_dir exp_dir work_dir logging_dir",
-    "init_from": "finetune init_checkpoint load_weights pretrained_path",
+    "hydra.run.dir": "output_dir save_dir default_root_dir out_dir log_dir logdir run_dir exp_dir work_dir logging_dir "
+    "output",
+    "init_from": "finetune init_checkpoint initial_checkpoint load_weights pretrained_path weights",
     "strategy": "distributed_backend parallel_strategy",
     "optimizer": "opt optim",
 }
@@ -59,24 +66,22 @@ _PRECISION = {"fp32": "32-true", "float32": "32-true", "32": "32-true", "full": 
               "mixed_float16": "16-mixed", "bf16": "bf16-mixed", "bfloat16": "bf16-mixed", "mixed_bfloat16":
               "bf16-mixed", "64": "64-true", "fp64": "64-true", "float64": "64-true", "double": "64-true"}  # fmt: skip
 _DEVICE = {"gpu": "cuda", "cuda:0": "cuda", "0": "cuda"}
-_RESUME = "leyden resume {} goes on with that run, init_from={} starts a new one from its weights"
+_RESUME = "leyden resume {}"
 _LOGGER_CLASS = {"comet": "CometLogger", "neptune": "NeptuneLogger"}
 _LOGGERS = ("wandb", "mlflow", *_LOGGER_CLASS)
 """The first are choices of `logger`."""
 _LOGGER_PACKAGE = {"comet": "comet_ml"}
 _FSDP = f"strategy=fsdp {_MULTI_WORKER}"
 _DDP = f"strategy=ddp {_MULTI_WORKER}"
-_RENDEZVOUS = (
-    "topology.launcher=node topology.nodes=2 strategy=ddp, and on each host the `leyden node` command that it prints"
-)
+_RENDEZVOUS = "topology.launcher=node topology.nodes=2 strategy=ddp"
 
 
 def _logger(name: str) -> str:
     if name not in _LOGGER_CLASS:
-        return f"pip install 'leyden[{name}]', then leyden 'logger=[default,{name}]'"
+        return f"pip install 'leyden[{name}]' && leyden 'logger=[default,{name}]'"
     package = _LOGGER_PACKAGE.get(name, name)
     target = f"+logger.{name}._target_=lightning.pytorch.loggers.{_LOGGER_CLASS[name]}"
-    return f"pip install {package}, then leyden {target}"
+    return f"pip install {package} && leyden {target}"
 
 
 CHOICES: Mapping[str, Mapping[str, str]] = {
@@ -115,7 +120,12 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
     },
     "dataset": {
         "fake": "dataset=synthetic", "random": "dataset=synthetic",
-        "fakedata": "dataset=synthetic",
+        "fakedata": "dataset=synthetic", "folder": "dataset=image_folder", "imagefolder": "dataset=image_folder",
+    },
+    "model": {
+        "resnet152": "model=resnet50 model.depth=152", "vit_base_patch16_224": "model=vit_base",
+        "vit_small_patch16_224": "model=vit_small", "vit_b_16": "model=vit_base", "lenet": "model=lenet5",
+        "vgg": "model=vgg16", "cnn": "model=lenet5", "resnet": "model=resnet18", "vit": "model=vit_small",
     },
     "callbacks": {
         "modelcheckpoint": "callbacks=default", "earlystopping": "callbacks=[default,early_stopping]",
@@ -168,11 +178,31 @@ _BY_VALUE: Mapping[str, Mapping[str, str]] = {
     "early_stopping early_stop": _switch("callbacks=[default,early_stopping]", "callbacks=default"),
     "patience early_stopping_patience": {"": "callbacks=[default,early_stopping] callbacks.early_stopping.patience={}"},
     "enable_checkpointing save_checkpoint": _switch("callbacks=default", "callbacks=none"),
-    "pretrained": {"": ""},
+    "pretrained": {"false": "model.pretrained=null", "": "model.pretrained={}",
+                   "true": "model.pretrained=timm:NAME.TAG, such as timm:resnet50.a1_in1k for model=resnet50"},
+    "model_name_or_path": {"": "model.pretrained=hub:{}"},
+    "warmup_epochs num_warmup_epochs lr_warmup_epochs": {"": "schedule.warmup_steps={}ep"},
+    "cooldown_epochs": {"": "schedule.cooldown_steps={}ep"},
+    "cos_lr": _switch("schedule=cosine", "schedule=constant"),
+    "mixup mixup_alpha": {"": "augment=mixup augment.batch.mix.mixup={}"},
+    "cutmix cutmix_alpha": {"": "augment=cutmix augment.batch.mix.cutmix={}"},
+    "reprob erasing": {"": "augment=random_erasing augment.batch.random_erasing.p={}"},
+    "aa auto_augment autoaugment": {"": "augment=rand_augment"},
+    "hflip fliplr": {"": "augment=crop_flip"},
+    "no_aug": _switch("augment=none", "augment=crop_flip"),
+    "eval_metric metric_for_best_model": {
+        **dict.fromkeys(("loss", "eval_loss", "val_loss"),
+                        "callbacks.checkpoint.monitor=val/loss callbacks.checkpoint.mode=min"),
+        "": "callbacks.checkpoint.monitor=val/acc"},
+    "dataset_name": {"": "dataset=hub dataset.source={}"},
+    "auto_lr_find lr_find": {"": "leyden find lr"},
+    "auto_scale_batch_size": {"": "leyden find batch_size"},
+    "print_config": {"": "leyden --cfg job"},
     "nesterov": {"": "optimizer.nesterov={}"},
-    "data data_dir data_path data_root dataset_dir train_data_dir root": {"": "dataset=image_folder dataset.root={}"},
+    "data data_dir data_path data_root dataset_dir train_data_dir train_dir root": {
+        "": "dataset=image_folder dataset.root={}"},
     "resume resume_from resume_from_checkpoint ckpt_path ckpt checkpoint load_checkpoint restore": {
-        "true": "leyden resume outputs/DAY/TIME goes on with a run", "": _RESUME},
+        "true": "leyden resume RUN", "": _RESUME},
     **{name: {"": _logger(name)} for name in _LOGGERS},
     "use_wandb wandb_project project": {"": _logger("wandb")},
     "report_to log_with": {**{name: _logger(name) for name in _LOGGERS}, "tensorboard": "logger=default",
@@ -182,9 +212,41 @@ _BY_VALUE: Mapping[str, Mapping[str, str]] = {
         {"": _RENDEZVOUS},
     "name run_name exp_name experiment_name": {"": "tags=[{}]"},
     "gres": {"": "topology.slurm.gres={}"},
-    "time time_min": {"": "topology.slurm.time_min={}"},
+    "time time_min timelimit walltime": {"": "topology.slurm.time_min={}"},
 }  # fmt: skip
 """Names whose remedy depends on the value; "" stands for every other value."""
+
+_VALUES_HERE: Mapping[str, Mapping[str, str]] = {
+    "trainer.precision": _PRECISION,
+    "topology.device.kind": {**_DEVICE, **dict.fromkeys(("mps", "tpu", "xpu", "hpu", "npu", "rocm"), "cpu")},
+    "task.loss": {
+        **dict.fromkeys(("ce", "crossentropy", "crossentropyloss", "categorical_crossentropy", "softmax",
+                         "sparse_categorical_crossentropy", "nll"), "cross_entropy"),
+        **dict.fromkeys(("binary_crossentropy", "bceloss", "bcewithlogitsloss", "bce_with_logits"), "bce"),
+        "focal_loss": "focal", "focalloss": "focal"},
+}  # fmt: skip
+"""By Leyden's key: values of other tools, and the one that does the same here."""
+
+_ABSENT: Mapping[str, str] = {
+    "do_train do_eval do_predict": "is not needed: `leyden` trains, validates and tests; `leyden eval RUN` and "
+    "`leyden predict RUN PHOTOS` use the trained run",
+    "overwrite_output_dir exist_ok": "is not needed: each run has a folder of its own",
+    "remove_unused_columns ignore_mismatched_sizes eval_strategy evaluation_strategy save_strategy": "is not needed: "
+    "trainer.check_val_every_n_epoch and callbacks.checkpoint say when",
+    "pin_mem pin_memory persistent_workers local_rank rank": "is not a setting here: Leyden decides it",
+    "load_best_model_at_end": "is not needed: `leyden eval RUN --best` takes the best checkpoint",
+    "push_to_hub hub_model_id hub_token": "is not here: Leyden uploads nothing; `leyden export RUN` writes the weights",
+    "tpu_cores tpu ipus hpus": "is not here: Leyden trains on CUDA GPUs and CPUs",
+    "reload_dataloaders_every_n_epochs": "is not here: the data are opened once",
+    "mosaic close_mosaic single_cls box dfl iou conf": "is not here: it belongs to detection, and Leyden classifies",
+    "validation_dir val_dir valid_dir": "is not needed: dataset.root is the folder around train/ and val/",
+    "metrics=[accuracy] metrics=accuracy metrics=[acc] metrics=acc": "is not needed: accuracy is always measured; "
+    "task.metrics=[f1,auroc] adds others",
+    "loss=mse loss=mae loss=l1 loss=l2 criterion=mse": "is of task=reconstruction; task.loss of classification is "
+    "cross_entropy, bce or focal",
+    "max_train_samples": "is not here: trainer.limit_train_batches counts optimizer steps",
+}
+"""Names, or names with a value, of other tools that have no key here, and why."""
 
 DATASET_DECLARES = (
     "num_classes", "n_classes", "nb_classes", "num_labels", "nclasses", "nc", "num_outputs", "in_channels", "in_chans",
@@ -193,6 +255,10 @@ DATASET_DECLARES = (
 """Model arguments of other tools that the dataset declares here, as `classes` and `image_shape`."""
 
 _KEYS = {word: key for key, words in _SAME_VALUE.items() for word in words.split()}
+_WHY_ABSENT = {
+    **{word: why for words, why in _ABSENT.items() for word in words.split()},
+    **dict.fromkeys(DATASET_DECLARES, "is not needed: the dataset declares its classes and the shape of its images"),
+}
 _VALUES = {word: remedies for words, remedies in _BY_VALUE.items() for word in words.split()}
 
 
@@ -204,6 +270,8 @@ class Known:
     """Leyden's key, or "" if more than one key is needed."""
     remedy: str
     """The equivalent: overrides, or a sentence with a command; "" if there is none for this value."""
+    why: str = ""
+    """Why there is no such key here."""
 
 
 def known(word: str, value: str | None) -> Known | None:
@@ -214,6 +282,11 @@ def known(word: str, value: str | None) -> Known | None:
         value: as spelled on the command line; None: no value.
     """
     name = word.lower().replace("-", "_")
+    why = _WHY_ABSENT.get(name) or _WHY_ABSENT.get(f"{name}={value}")
+    if why:
+        return Known("", "", why)
+    if name in ("device", "accelerator") and re.search(r"\d *,", value or ""):
+        name = "devices"
     if name in _KEYS or name in CHOICES:
         key = _KEYS.get(name, name)
         if key in CHOICES and value is not None and value.lower() in CHOICES[key]:
@@ -235,7 +308,7 @@ def _value(key: str, value: str | None) -> str:
     """The user's value; a list of devices, or "all", as their number."""
     if key == "topology.devices_per_node" and value and not value.lstrip("-").isdigit():
         return str(len(value.strip("[]").split(","))) if "," in value or "[" in value else "1"
-    return value or ""
+    return known_value(key, value or "")[0] or value or "" if key == "task.loss" else value or ""
 
 
 def known_choice(group: str, name: str) -> str:
@@ -243,9 +316,35 @@ def known_choice(group: str, name: str) -> str:
     return CHOICES.get(group, {}).get(name.lower(), "")
 
 
-def known_precision(name: str) -> str:
-    """Leyden's spelling of a precision; "" if unknown."""
-    return _PRECISION.get(name.lower(), "")
+_TIMM = re.compile(r"(?P<name>[a-z]\w*\d\w*|(?:convnext|swin|deit|beit|vit|efficientnet|mobilenet|maxvit)\w*)(\.\w+)?")
+
+
+def timm_choice(name: str, choices: Sequence[str]) -> str:
+    """The overrides for a name that looks like one of timm's networks; "" if it does not, or is a misspelled choice."""
+    found = _TIMM.fullmatch(name)
+    extends = any(name.startswith(choice) for choice in choices)
+    if found is None or not (extends or nearest(found["name"], choices) is None):
+        return ""
+    weights = f" model.pretrained=timm:{name}" if "." in name else ""
+    return f"model=timm model.name={found['name']}{weights}"
+
+
+_TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d\d)")
+"""Slurm's [DAYS-][HOURS:]MINUTES:SECONDS."""
+
+
+def known_value(key: str, value: str) -> tuple[str, str]:
+    """Leyden's spelling of a value of another tool, and what to say of it; "" if unknown."""
+    time = _TIME.fullmatch(value)
+    days, hours, minutes, seconds = (int(part or 0) for part in time.groups()) if time else (0, 0, 0, 0)
+    if time and key == "topology.slurm.time_min":
+        return str(1440 * days + 60 * hours + minutes + (seconds > 0)), "in minutes"
+    if time and key == "trainer.max_time":
+        return f"{days + hours // 24:02}:{hours % 24:02}:{minutes:02}:{seconds:02}", ""
+    if (key, value) == ("trainer.max_epochs", "-1"):
+        return "1000000", "a run may end before by trainer.max_steps, trainer.max_time or early stopping"
+    ours = _VALUES_HERE.get(key, {}).get(value.lower(), "")
+    return ours, "Leyden trains on CUDA GPUs and on CPUs" if ours == "cpu" else ""
 
 
 _SPLITS = {"valid": "val", "validation": "val", "eval": "val", "dev": "val", "test": "val"}

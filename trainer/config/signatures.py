@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from ..base.errors import Problem, listed, nearest, spelled
 from .allowed_targets import REMEDY, RefusedTarget, refused_name
 from .faults import raised_at
-from .known_names import DATASET_DECLARES
+from .known_names import DATASET_DECLARES, known_value
 from .known_names import known as known_name
 from .locate import locate
 from .option_classes import hints_of, option_class, options_of
@@ -170,9 +170,11 @@ def _unknown_argument(
     declared = [field for field in type(node).model_fields if field not in ("target", "partial")]
     as_option = next((option for option in options if option.endswith(f".{name}")), None)
     close = as_option or nearest(name, [*takes, *declared])
+    known = known_name(name, spelled(value))
+    if known is not None and known.key.startswith(f"{key}.") and not nearest(name, takes, 0.85):
+        close = None
     text = f"{_name(found)} takes no argument {name!r}"
     remedy = f"{key}.{close}={spelled(value)}" if close else LEAVE_OUT
-    known = known_name(name, spelled(value))
     if close:
         text += f"; did you mean {close}?"
     elif key == "model" and nearest(name, [*DATASET_DECLARES, *SUPPLIED["model"]], 0.8):
@@ -213,7 +215,13 @@ def _unknown_option(key: str, value: Any, takes: Sequence[str]) -> Problem:
 
 def _type_problem(key: str, value: Any, hint: Any) -> Iterator[Problem]:
     if not fits(value, hint):
-        yield Problem(key, f"must be {described(hint)}", value)
+        close = known_value(key, str(value))[0] or nearest(str(value), _literals(hint))
+        yield Problem(key, f"must be {described(hint)}", value, f"{key}={close}" if close else "")
+
+
+def _literals(hint: Any) -> list[str]:
+    """The texts that an annotation allows."""
+    return [each for each in get_args(hint) if isinstance(each, str)] if get_origin(hint) is Literal else []
 
 
 _LISTS = (list, tuple, Sequence)

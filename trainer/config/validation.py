@@ -8,7 +8,7 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from ..base.errors import ConfigError, Problem, listed, nearest, spelled
-from .known_names import CHOICES, Known, known_precision
+from .known_names import CHOICES, Known, known_value
 from .known_names import known as known_word
 from .schema import Config, Target, with_processes_known_before_import
 
@@ -50,8 +50,9 @@ def unknown_key(key: str, value: Any = ..., known: Mapping[str, Any] | None = No
     siblings = [other.rpartition(".")[2] for other in every if other.rpartition(".")[0] == parent]
     meant = _meant(name, parent, siblings, every)
     elsewhere = _elsewhere(key, value, [*every, *CHOICES, "hydra.run.dir"])
-    if elsewhere is not None and not nearest(name, siblings, 0.85):
-        text = f"is called {elsewhere.key} here" if elsewhere.key else "is not a key of Leyden's"
+    near = nearest(name, siblings, 0.85) and meant
+    if elsewhere is not None and not (near and (elsewhere.key, elsewhere.remedy) == (near, _assignment(near, value))):
+        text = elsewhere.why or (f"is called {elsewhere.key} here" if elsewhere.key else "is not a key of Leyden's")
         return Problem(key, text, value, elsewhere.remedy)
     if meant:
         return Problem(key, f"there is no such key; did you mean {meant}?{_PLUS}", value, _assignment(meant, value))
@@ -104,7 +105,8 @@ def _elsewhere(key: str, value: Any, ours: list[str]) -> Known | None:
     if found is None or (found.key and found.key not in ours):
         return None
     root = parent.partition(".")[0]
-    foreign = root in ("", "trainer") or not any(other.startswith(f"{root}.") for other in ours)
+    inside = [other.rpartition(".")[2] for other in ours if other.startswith(f"{root}.")]
+    foreign = root in ("", "trainer") or not nearest(name, inside)
     return found if foreign or found.key.startswith(f"{root}.") else None
 
 
@@ -113,7 +115,8 @@ def _meant(name: str, parent: str, siblings: list[str], every: list[str]) -> str
     close = nearest(name, siblings)
     if close:
         return f"{parent}.{close}" if parent else close
-    same_name = [other for other in every if other.rpartition(".")[2] == name]
+    same_name = [other for other in every if parent and other.endswith(f".{parent}.{name}")]
+    same_name = same_name or [other for other in every if other.rpartition(".")[2] == name]
     if same_name:
         return same_name[0] if len(same_name) == 1 else None
     by_last = {last: other for other in every if len(last := other.rpartition(".")[2]) > 3}
@@ -186,13 +189,13 @@ def _problem(key: str, details: list[Any], values: Mapping[str, Any]) -> Problem
         return _missing(key)
     allowed = list(dict.fromkeys(_allowed(detail) for detail in details))
     text = ", or ".join(allowed).replace(", or must be", ", or")
-    remedy = ""
-    if first["type"] == "literal_error":
-        choices = [choice.strip("' ") for choice in _choices(first)]
-        close = known_precision(str(first["input"])) if key == "trainer.precision" else ""
-        close = close or nearest(str(first["input"]), choices)
+    close, why = known_value(key, str(first["input"]))
+    if why:
+        text += f"; {why}"
+    elif first["type"] == "literal_error":
+        close = close or nearest(str(first["input"]), [choice.strip("' ") for choice in _choices(first)]) or ""
         text += f"; did you mean {close}?" if close else ""
-        remedy = f"{key}={close}" if close else ""
+    remedy = f"{key}={close}" if close else ""
     node = _model_at(key)
     if node is not None and any(detail["type"] == "model_type" for detail in details):
         text += f" of {listed(list(node.model_fields))}"

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,8 +97,8 @@ def refuse_taken(folder: Path, key: str) -> None:
 def refuse_frozen(folder: Path, key: str) -> None:
     """Raise ConfigError if the folder holds a run."""
     if (folder / FROZEN).exists():
-        remedy = f"leyden resume {shown(folder)}, or another folder"
-        raise refuse(key, "this folder holds a run already", shown(folder), remedy)
+        remedy = f"leyden resume {shown(folder)}"
+        raise refuse(key, "this folder holds a run already; another may be named", shown(folder), remedy)
 
 
 def freeze(folder: Path, values: Mapping[str, Any]) -> None:
@@ -150,12 +150,25 @@ def run_and_checkpoint(named: str) -> tuple[Path, Path | None]:
 def _nearest_run(path: Path) -> str:
     """A suggestion: the run with the most similar name, else the newest."""
     places = (Path.cwd() / "outputs", path.parent)
-    files = [file for place in places for depth in range(1, 5) for file in place.glob("*/" * depth + FROZEN)]
-    runs = {file.parent for file in files if file.parent.name != ".hydra"}  # Hydra's own, in every run
+    runs = _runs_below(places)
     if not runs:
         return "a folder under outputs/ that holds config.yaml; there is none yet"
-    close = nearest(shown(path), [shown(run) for run in runs])
-    return close or shown(max(runs, key=lambda run: (run / FROZEN).stat().st_mtime))
+    return nearest(shown(path), [shown(run) for run in runs]) or _newest(runs)
+
+
+def newest_run() -> str:
+    """The newest run under outputs/; "" if there is none."""
+    runs = _runs_below([Path.cwd() / "outputs"])
+    return _newest(runs) if runs else ""
+
+
+def _runs_below(places: Iterable[Path]) -> set[Path]:
+    files = [file for place in places for depth in range(1, 5) for file in place.glob("*/" * depth + FROZEN)]
+    return {file.parent for file in files if file.parent.name != ".hydra"}  # Hydra's own, in every run
+
+
+def _newest(runs: Iterable[Path]) -> str:
+    return shown(max(runs, key=lambda run: (run / FROZEN).stat().st_mtime))
 
 
 FILE = "pipeline.json"

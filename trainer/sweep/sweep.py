@@ -197,7 +197,7 @@ class Sweep:
                     validate(number, overrides)
             except ConfigError as error:
                 if self.folder is None:
-                    raise
+                    raise self._composer.with_remedies(error, overrides) from None
                 invalid[number] = error
                 self._unfrozen.pop(self._subfolders.pop(number, ""), None)
 

@@ -1,17 +1,16 @@
 """Errors of Hydra translated to Leyden's: key, value, allowed values, place where it was set, remedy."""
 
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, ValueType
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ...base import limited_yaml
@@ -19,63 +18,14 @@ from ...base.errors import ConfigError, Problem, listed, nearest, refuse
 from ...base.open_files import open_file_error
 from ...base.paths import exists, shown
 from ..hydra_compat import yaml_file
-from ..known_names import known_choice
+from ..known_names import known_choice, timm_choice
 from ..validation import unknown_key
-
-
-class Groups(Protocol):
-    """The part of Hydra's loader that messages need."""
-
-    repository: Any
-
-    def list_groups(self, parent_name: str) -> list[str]: ...
-
-    def get_group_options(self, group_name: str) -> list[str]: ...
-
-    def plain_values(self, config_name: str | None, overrides: Sequence[str]) -> dict[str, Any]: ...
-
-    def load_configuration(self, config_name: str | None, overrides: list[str], run_mode: RunMode) -> DictConfig: ...
-
+from .remedies import as_command
+from .request import CompositionRequest, spellings
+from .several_values import joined_words, one_more, several_values
 
 _LONG = 500
 """Characters of an override that no person types."""
-
-
-@dataclass(frozen=True)
-class CompositionRequest:
-    """The composition that failed: loader, root config and overrides."""
-
-    loader: Groups
-    config_name: str | None
-    overrides: list[str]
-
-    def typed(self, key: str) -> str:
-        """The override that sets this key, as typed; "" if none does."""
-        sets_it = [o for o in self.overrides if self.key_of(o) in _spellings(key)]
-        return f"override '{sets_it[-1]}'" if sets_it else ""
-
-    def parsed(self) -> list[Override]:
-        return OverridesParser.create().parse_overrides(self.overrides)
-
-    def groups(self) -> list[str]:
-        """Names of the config groups."""
-        return self.loader.list_groups("")
-
-    def values_without(self, key: str) -> dict[str, Any]:
-        """Composed values without the override of a key; without any override if that fails too."""
-        others = [o for o in self.overrides if self.key_of(o) not in _spellings(key)]
-        try:
-            return self.loader.plain_values(self.config_name, others)
-        except ConfigError:
-            return self.loader.plain_values(self.config_name, [])
-
-    @staticmethod
-    def key_of(override: str) -> str:
-        return re.sub(r"^[+~]+", "", override.split("=")[0])
-
-
-def _spellings(key: str) -> tuple[str, ...]:
-    return (key, key.replace("dataset", "data", 1)) if key.startswith("dataset") else (key,)
 
 
 def explained(error: Exception, request: CompositionRequest) -> ConfigError:
@@ -90,7 +40,7 @@ def explained(error: Exception, request: CompositionRequest) -> ConfigError:
     if lack is not None:
         raise lack from error
     if isinstance(error, OverrideParseException):
-        return _unreadable_override(error)
+        return _unreadable_override(error, request)
     if isinstance(error, MissingConfigException):
         return _missing_choice(error, request)
     if isinstance(error, yaml.MarkedYAMLError):
@@ -106,9 +56,15 @@ def explained(error: Exception, request: CompositionRequest) -> ConfigError:
     return _other(error, request)
 
 
-def _unreadable_override(error: OverrideParseException) -> ConfigError:
+def _unreadable_override(error: OverrideParseException, request: CompositionRequest) -> ConfigError:
     typed = error.override
     key, equals, value = typed.partition("=")
+    joined = joined_words(typed, request)
+    if joined:
+        sweeps = any(o.is_sweep_override() for o in OverridesParser.create().parse_overrides(joined))
+        text = "the value is cut off by a space: what the shell divides are two words"
+        words = " ".join(word for word in request.overrides if word not in joined)
+        return refuse(key.lstrip("+"), text, value, as_command(joined, sweeps), f"override '{words}'")
     if not equals:
         return refuse(typed, "is neither a verb nor key=value", remedy=f"{typed}=VALUE")
     if not re.fullmatch(r"[+~]*[\w./@:$-]+", key):
@@ -182,10 +138,11 @@ def _in_list(typed: str, name: str, meant: str) -> str:
 def _no_such_choice(group: str, name: str, options: list[str], where: str) -> ConfigError:
     if (group, name) == ("hydra/sweeper", "optuna"):
         return refuse(group, "is not installed", name, "pip install 'leyden[optuna]'", where)
-    known = known_choice(group, name)
+    known = known_choice(group, name) or (timm_choice(name, options) if group == "model" else "")
     close = None if known else nearest(name, options)
     meant = f"; did you mean {close}?" if close else ""
     text = f"there is no such choice{meant}\n{group} can be {listed(options)}"
+    text += "; model=timm is any network of timm, with leyden[timm]" if group == "model" else ""
     remedy = known or (f"{group}={close}" if close else "")
     if group == "dataset" and not remedy and exists(name):
         remedy = f"dataset=image_folder dataset.root={name}"
@@ -193,15 +150,20 @@ def _no_such_choice(group: str, name: str, options: list[str], where: str) -> Co
 
 
 def _missing_root(name: str, request: CompositionRequest) -> ConfigError:
-    options = request.loader.get_group_options("")
-    close = nearest(name, options) or options[0]
-    return refuse("--config-name", f"there is no {name}.yaml to start from", name, f"--config-name {close}")
+    options = [option for option in request.loader.get_group_options("") if not option.startswith("_")]
+    close = nearest(name, options)
+    remedy = (
+        f"--config-name {close}" if close else f"--config-dir FOLDER --config-name {name}, with {name}.yaml in FOLDER"
+    )
+    if not close and exists(f"{name}.yaml"):
+        remedy = f"--config-dir . --config-name {name}"
+    return refuse("--config-name", f"there is no {name}.yaml to start from", name, remedy)
 
 
 def _choice_place(group: str, name: str, request: CompositionRequest) -> str:
     """The override or the line of a defaults list that makes a choice."""
     for override in reversed(request.parsed()):
-        if override.key_or_group in _spellings(group) and name in _names(override.value()):
+        if override.key_or_group in spellings(group) and name in _names(override.value()):
             return f"override '{override.input_line}'"
     roots = [f"{o.key_or_group}/{n}" for o in request.parsed() for n in _names(o.value())]
     for config_path in [*roots, request.config_name or ""]:
@@ -244,7 +206,7 @@ def _yaml_syntax(error: yaml.MarkedYAMLError) -> ConfigError:
 
 def _unknown(match: re.Match[str], request: CompositionRequest) -> ConfigError:
     key = match[1]
-    typed = next((o for o in request.parsed() if o.get_key_element().lstrip("+") in _spellings(key)), None)
+    typed = next((o for o in request.parsed() if o.get_key_element().lstrip("+") in spellings(key)), None)
     value = typed.value() if typed is not None else ...
     where = request.typed(key)
     parent = key.rpartition(".")[0]
@@ -272,16 +234,6 @@ def _unknown_of_hydra(key: str, parent: str, value: Any, request: CompositionReq
     close = nearest(key.rpartition(".")[2], names)
     hint = f"did you mean {parent}.{close}?" if close else f"{parent} has {listed(names) or 'no keys'}"
     return Problem(key, f"there is no such key; {hint}", value, f"{parent}.{close}={value}" if close else "", where)
-
-
-def _several_values(match: re.Match[str], request: CompositionRequest) -> ConfigError:
-    typed = match[1]
-    key, _, value = typed.partition("=")
-    parsed = next(o for o in request.parsed() if o.is_sweep_override())
-    remedy = f"leyden -m {typed}"
-    if parsed.value_type is ValueType.SIMPLE_CHOICE_SWEEP:
-        remedy = f"'{key}=[{value}]' for a list, leyden -m {typed} for a sweep"
-    return refuse(key, "several values are a sweep, which needs -m", value, remedy, f"override '{typed}'")
 
 
 def _group_value(match: re.Match[str], request: CompositionRequest) -> ConfigError:
@@ -338,9 +290,11 @@ _BY_TEXT = {
     r"Sweeping over Hydra's configuration is not supported : '([^\n]+)'": _swept_hydra,
     r"Could not override '([^']+)'\.\nTo append to your config": _unknown,
     r"(?:In '([^']+)': )?Could not override '([^']+)'\.(?:\nDid you mean to override ([^\n]+)\?)?": _not_in_defaults,
-    r"Ambiguous value for argument '([^\n]+)'": _several_values,
-    r"Sweep parameters '([^\n]+)' requires": _several_values,
+    r"Ambiguous value for argument '([^\n]+)'": several_values,
+    r"Sweep parameters '([^\n]+)' requires": several_values,
     r"Config group override must be a string": _group_value,
+    r"Multiple values for ([^\n]+)\. To override a value use": one_more,
+    r"([\w/]+) appears more than once in the final defaults list": one_more,
     r"An item is already at '([^']+)'": _already_there,
     r"Could not delete from config\. '([^']+)' does not exist": _not_there,
     r"Could not delete '([^']+)'": _not_there,

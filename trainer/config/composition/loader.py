@@ -12,13 +12,16 @@ from omegaconf import DictConfig, OmegaConf
 from yaml import YAMLError
 
 from ...base import limited_yaml
-from ...base.errors import refuse
+from ...base.errors import Problem, raise_all, refuse
 from ...base.paths import shown
 from ..allowed_targets import origin_of
 from ..hydra_compat import CachingConfigRepository, ConfigLoader
 from ..limits import limited
-from .hydra_errors import CompositionRequest, explained
+from .hydra_errors import explained
+from .request import CompositionRequest
 from .resolved_values import without_hydra
+from .several_values import refuse_several
+from .written_values import base_60
 
 SHIPPED = Path(str(resources.files("leyden.conf")))
 """The folder of Leyden's own YAML."""
@@ -34,6 +37,8 @@ class Loader(ConfigLoader):
     def __init__(self, search_path: Any):
         super().__init__(search_path, _refuse_too_large, _refuse_place)
         self._plain: dict[tuple[str | None, ...], Any] = {}
+        self._explains = False
+        """Whether a message is being made, which composes too: its own mistakes are not of interest."""
 
     def parsed(self, config_name: str | None, overrides: list[str]) -> tuple[list[Override], CachingConfigRepository]:
         for override in overrides:
@@ -44,6 +49,7 @@ class Loader(ConfigLoader):
         parsed, repository = super().parsed(config_name, spelled)
         for override in parsed:
             _relax(override, repository)
+            refuse_several(override, overrides)
         return parsed, repository
 
     @limited()
@@ -55,10 +61,30 @@ class Loader(ConfigLoader):
         from_shell: bool = True,
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
+        problems: list[Problem] = []
+        while True:
+            try:
+                found = super().load_configuration(
+                    config_name, overrides, run_mode, from_shell, validate_sweep_overrides
+                )
+            except Exception as error:  # For some mistakes Hydra and OmegaConf raise AttributeError and the like.
+                mistakes = self._explained(error, CompositionRequest(self, config_name, overrides))
+            else:
+                mistakes = ()
+            problems += mistakes
+            others = without(overrides, mistakes)
+            if self._explains or len(others) == len(overrides):
+                break
+            overrides = others
+        raise_all(problems)
+        return found
+
+    def _explained(self, error: Exception, request: CompositionRequest) -> Sequence[Problem]:
+        before, self._explains = self._explains, True
         try:
-            return super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
-        except Exception as error:  # For some mistakes Hydra and OmegaConf raise AttributeError and the like.
-            raise explained(error, CompositionRequest(self, config_name, overrides)) from None
+            return explained(error, request).problems
+        finally:
+            self._explains = before
 
     def plain_values(self, config_name: str | None, overrides: Sequence[str]) -> dict[str, Any]:
         """The user's keys of a composition, unresolved, for look-ups of names."""
@@ -67,6 +93,13 @@ class Loader(ConfigLoader):
             composed = self.load_configuration(config_name, list(overrides), RunMode.MULTIRUN)
             self._plain[wanted] = OmegaConf.to_container(without_hydra(composed), resolve=False)
         return self._plain[wanted]
+
+
+def without(overrides: Sequence[str], problems: Sequence[Problem]) -> list[str]:
+    """The overrides that make none of these mistakes."""
+    typed = [problem.where.removeprefix("override '").removesuffix("'") for problem in problems]
+    mistakes = {*typed, *(word for each in typed for word in each.split())}  # words of one value that a space cuts
+    return [override for override in overrides if override not in mistakes]
 
 
 def nested_references(text: str) -> int:
@@ -93,12 +126,15 @@ def _refuse_too_large(file: Path) -> None:
     try:
         text = limited_yaml.read(file)
         limited_yaml.check(text)
+        misread = base_60(text, file)
     except limited_yaml.YAMLTooLarge as error:
         raise refuse(shown(file), f"is refused: {error}", remedy="a smaller file, without aliases") from None
     except (OSError, ValueError) as error:
         raise refuse(shown(file), f"cannot be read: {error}", remedy="a file of UTF-8 text") from None
     except YAMLError:
         return  # of Hydra's parser, whose message has the place
+    if misread is not None:
+        raise misread
     if nested_references(text) > MAX_DEPTH:
         raise refuse(shown(file), f"is refused: interpolations are nested more than {MAX_DEPTH} deep")
 

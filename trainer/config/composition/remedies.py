@@ -1,14 +1,15 @@
 """Remedies verified before they are shown: a suggested override must compose and pass every check of values."""
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
 from ...base.errors import ConfigError, Problem, spelled
+from ...base.remedy import alternatives, leaves_open
+from ..known_names import known
 
-_OVERRIDE = re.compile(r"\+?[\w.@/]+=\S+")
-_PLACEHOLDER = re.compile(r"=(.*\b[A-Z]{2,}\b|.*\.\.\.)")
 _ROUNDS = 4
 """Rounds in which a remedy is extended by the remedies of its own problems."""
 
@@ -25,17 +26,6 @@ def with_working_remedies(error: ConfigError, overrides: Sequence[str], problems
     return ConfigError(*(_tried(problem, overrides, problems_of) for problem in error.problems), context=error.context)
 
 
-def alternatives(remedy: str) -> list[list[str]]:
-    """The overrides of each alternative that a remedy names; empty if it is prose."""
-    ways = [way.split() for way in re.split(r",? or ", remedy)]
-    return ways if all(_OVERRIDE.fullmatch(word) for way in ways for word in way) else []
-
-
-def leaves_open(remedy: str) -> bool:
-    """Whether the user must fill in a value: dataset.root=PATH."""
-    return _PLACEHOLDER.search(remedy) is not None
-
-
 def replaced(overrides: Iterable[str], mistake: str, by: Sequence[str]) -> list[str]:
     """The overrides with `mistake`, and those of the same keys, replaced."""
     keys = {key_of(override) for override in by}
@@ -48,10 +38,13 @@ def key_of(override: str) -> str:
 
 
 def _tried(problem: Problem, overrides: Sequence[str], problems_of: ProblemsOf) -> Problem:
+    mistake = problem.where.removeprefix("override '").removesuffix("'")
     ways = alternatives(problem.remedy)
+    swept = _as_sweep(problem, ways or [[mistake]], mistake, overrides, problems_of)
+    if swept:
+        return replace(problem, remedy=swept)
     if not ways or leaves_open(problem.remedy):
         return problem
-    mistake = problem.where.removeprefix("override '").removesuffix("'")
 
     @cache
     def others() -> set[str]:
@@ -64,6 +57,42 @@ def _tried(problem: Problem, overrides: Sequence[str], problems_of: ProblemsOf) 
         working += [" ".join(found)] if found else []
         text += f"\n{why}" if why and found else ""
     return replace(problem, text=text, remedy=" or ".join(working))
+
+
+_ONE_VALUE = re.compile(r"must be (a |one of|true|at |greater|less)(?!list)|is called|there is no such key")
+
+
+def _as_sweep(
+    problem: Problem, ways: list[list[str]], mistake: str, overrides: Sequence[str], problems_of: ProblemsOf
+) -> str:
+    """The command of a sweep over the items of a list that stands where one value is wanted; "" if it is none."""
+    if not isinstance(problem.value, list) or not _ONE_VALUE.match(problem.text) or mistake not in overrides:
+        return ""
+    values = [spelled(value) for value in problem.value]
+    for way in ways:
+        key = mistake.partition("=")[0] if mistake in way else key_of(way[0])
+        one = replaced(overrides, mistake, [f"{key}={values[0]}"])
+        if len(way) == 1 and None not in values and key not in {p.key for p in problems_of(one)}:
+            typed = [f"{key}={','.join(map(str, values))}" if o == mistake else o for o in overrides]
+            return as_command(typed, is_sweep=True)
+    return ""
+
+
+def as_command(overrides: Sequence[str], is_sweep: bool) -> str:
+    """A command line for a shell, without the overrides that a sweep adds itself."""
+    typed = [override for override in overrides if not re.match(r"hydra/(hydra|job)_logging=none$", override)]
+    return shlex.join(["leyden", *(["-m"] if is_sweep else []), *typed])
+
+
+def _under_another_name(key: str, overrides: Sequence[str]) -> tuple[str, str] | None:
+    """An override by which the user gives a key under another tool's name, and the same as Leyden's."""
+    for override in overrides:
+        name, _, value = override.partition("=")
+        found = known(name.rpartition(".")[2], value)
+        for word in found.remedy.split() if found else ():
+            if word.startswith(f"{key}="):
+                return override, word
+    return None
 
 
 def _completed(
@@ -87,5 +116,9 @@ def _completed(
             why = f"{left[0].key}={spelled(left[0].value)}: {left[0].text}"
         way = replaced(way, "", further[0])
         if leaves_open(left[0].remedy):
-            return way, why
+            given = _under_another_name(left[0].key, overrides)
+            if given is None:
+                return way, why
+            overrides = [override for override in overrides if override != given[0]]
+            way, why = replaced(way, "", [given[1]]), f"in place of {given[0]}, too"
     return [], ""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from ...base.errors import Problem
 from ...base.time_limit import seconds_of
+from ..known_names import known_value
 from ..schema import Config
 
 
@@ -37,7 +38,8 @@ def _max_time(value: str | dict[str, int | float]) -> Iterator[Problem]:
     try:
         seconds_of(value)
     except ValueError as error:
-        yield Problem(key, str(error), value, f"{key}=00:12:00:00, which is twelve hours")
+        meant, _ = known_value(key, str(value))
+        yield Problem(key, str(error), value, f"{key}={meant or '00:12:00:00'}")
 
 
 def elastic_max_time(config: Config) -> Iterator[Problem]:

@@ -43,7 +43,7 @@ class StudyPlan:
             self.open(folder)
         if not goes_on and self._journal is not None:
             text = "this folder holds a study already"
-            raise refuse("hydra.sweep.dir", text, shown(folder), f"leyden resume {shown(folder)}, or another folder")
+            raise refuse("hydra.sweep.dir", text, shown(folder), f"leyden resume {shown(folder)}")
 
     @property
     def journal(self) -> StudyJournal:
