@@ -122,7 +122,7 @@ def test_the_command_comes_after_the_yaml() -> None:
         ("topology=slurm topology.device.kind=cpu", "hydra/sweeper = OptunaSweeper", "topology.launcher=local"),
         (
             "hydra/launcher=pipeline topology=cpu topology.launcher=node topology.nodes=2",
-            "hydra/sweeper = OptunaSweeper", "topology.launcher=local",
+            "hydra/sweeper = OptunaSweeper", "hydra/sweeper=basic",
         ),
     ],
 )  # fmt: skip

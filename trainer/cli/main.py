@@ -103,7 +103,7 @@ def _refuse_foreign_flags(verb: str, given: Mapping[str, Any]) -> None:
         owners = verbs_with(flag.key)
         if flag.key in given and owners and verb not in owners:
             text = f"is a flag of leyden {', '.join(owners)}; leyden {verb} has no such flag"
-            raise refuse(flag.names[0], text, remedy=f"leyden {verb} --help, which lists its own")
+            raise refuse(flag.names[0], text, remedy=f"leyden {verb} --help")
 
 
 Verb = Callable[[argparse.Namespace], int]

@@ -136,8 +136,8 @@ def _interface_problem(name: str, variables: Sequence[str], root: Path) -> Itera
     usable = [other for other, state in there.items() if state in USABLE]
     text = f"this machine's network interface {name} is {there[name]}" if name in there else "no such network interface"
     close = nearest(name, [other for other in usable if other != "lo"]) or (usable or ["null"])[-1]
-    remedy = f"topology.fabric.interface={close}, or {' and '.join(variables)} in the environment"
-    yield Problem("topology.fabric.interface", f"{text}; up are {listed(usable) or 'none'}", name, remedy)
+    text += f"; up are {listed(usable) or 'none'} ({' and '.join(variables)} in the environment name one, too)"
+    yield Problem("topology.fabric.interface", text, name, f"topology.fabric.interface={close}")
 
 
 def _adapter_problems(names: Sequence[str], root: Path) -> Iterator[Problem]:

@@ -112,6 +112,8 @@ def _completed(
         further = alternatives(left[0].remedy)
         if not further:
             break
+        if set(further[0]) & set(overrides):
+            break  # the remedy of a remedy takes it back
         if left[0].key in map(key_of, way):
             why = f"{left[0].key}={spelled(left[0].value)}: {left[0].text}"
         way = replaced(way, "", further[0])
