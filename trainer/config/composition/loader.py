@@ -62,6 +62,7 @@ class Loader(ConfigLoader):
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
         problems: list[Problem] = []
+        found: DictConfig | None = None
         while True:
             try:
                 found = super().load_configuration(
@@ -77,6 +78,7 @@ class Loader(ConfigLoader):
                 break
             overrides = others
         raise_all(problems)
+        assert found is not None
         return found
 
     def _explained(self, error: Exception, request: CompositionRequest) -> Sequence[Problem]:
