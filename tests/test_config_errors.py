@@ -171,7 +171,7 @@ MISTAKES = [
     mistake("learning rate below zero", "optimizer.lr=-0.1", "optimizer.lr = -0.1", "greater than 0"),
     # keys that do not go together
     mistake("batch not divisible", "batch_size=63 topology.devices_per_node=2 strategy=ddp", "batch_size = 63",
-            "divisible by 2 workers", "batch_size=62 or batch_size=64"),
+            "divisible by 2 workers", "try: batch_size=62", "try: batch_size=64"),
     mistake("batch not divisible by its parts", "trainer.accumulate_grad_batches=3", "batch_size = 64",
             "1 workers x 3 accumulate_grad_batches", "conf/train.yaml:"),
     mistake("single with two workers", "topology.devices_per_node=2", "trains on one worker", "try: strategy=ddp"),

@@ -186,7 +186,7 @@ _TARS: Mapping[str, tuple[Make, str]] = {
     "FIFOs": (lambda here: _tar(here, _member("train/cat/1.jpg", tarfile.FIFOTYPE)), "images.tar"),
     "names outside": (lambda here: _tar(here, _member("../../canary.jpg"), data=b"x"), "images.tar"),
     "absolute names": (lambda here: _tar(here, _member("/tmp/canary.jpg"), data=b"x"), "images.tar"),
-    "no image": (lambda here: _tar(here, _member("train/cat/1.jpg"), data=b"x"), "1.jpg"),
+    "no image": (lambda here: _tar(here, *map(_member, ("cat/1.jpg", "dog/1.jpg")), data=b"x"), "1.jpg"),
     "right to left": (lambda here: _tar(here, _member("train/c\u202eat/\u202e1.jpg"), data=b"x"), "images.tar"),
     "escapes in a name": (lambda here: _tar(here, _member("train/cat/\x1b]0;x\x07.jpg"), data=b"x"), "images.tar"),
     "a header of a gigabyte": (_long_header, "images.tar"),
@@ -211,9 +211,8 @@ def _zip(here: Path, members: _Members, mode: int = 0) -> None:
 def _bomb(write: Callable[[Path, int], None]) -> Make:
     def make(here: Path) -> None:
         write(here / "flat.zip", 1 << 29)
-        # every file a bomb: `train/` around it and no photo, whichever comes first
         data = (here / "flat.zip").read_bytes()
-        (here / "images.zip").write_bytes(data.replace(b"cat/photo.jpg", b"cat/photo.txt"))
+        (here / "images.zip").write_bytes(data.replace(b"cat/photo.jpg", b"dog/photo.jpg"))  # one class is refused
 
     return make
 
@@ -233,7 +232,7 @@ _ZIPS: Mapping[str, tuple[Make, str]] = {
     "an overstated size": (_bomb(overstated), "bomb.jpg"),
     "names outside": (lambda here: _zip(here, {"../../canary.jpg": b"x"}), "images.zip"),
     "links": (lambda here: _zip(here, {"train/cat/1.jpg": b"/etc/passwd"}, 0o120777), "images.zip"),
-    "no image": (lambda here: _zip(here, {"train/cat/1.jpg": b"x"}), "1.jpg"),
+    "no image": (lambda here: _zip(here, {"cat/1.jpg": b"x", "dog/1.jpg": b"x"}), "1.jpg"),
     "a list cut off": (
         lambda here: _void((here / "images.zip").write_bytes(b"PK\x05\x06" + b"\xff" * 18)),
         "images.zip",
