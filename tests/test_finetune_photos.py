@@ -50,6 +50,7 @@ def test_a_folder_to_predictions(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif(not CIFAR.exists(), reason="no CIFAR-10 here")
 def test_forty_real_pictures_a_class(tmp_path: Path) -> None:
     """Chance is 0.10; from nothing the same recipe stays there."""

@@ -43,7 +43,8 @@ def _tried(problem: Problem, overrides: Sequence[str], problems_of: ProblemsOf) 
     swept = _as_sweep(problem, ways or [[mistake]], mistake, overrides, problems_of)
     if swept:
         return replace(problem, remedy=swept)
-    if not ways or leaves_open(problem.remedy):
+    # keys of Hydra's are of the command, and are not composed with a run's
+    if not ways or leaves_open(problem.remedy) or problem.key.startswith("hydra"):
         return problem
 
     @cache
