@@ -11,7 +11,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from pathlib import Path
@@ -200,7 +200,14 @@ def autoencoder(device: str) -> Outcome:
     if device == "cpu":
         raise Skipped("takes minutes a step on a CPU")
     options = ["model=cots_autoencoder", "task=reconstruction", "dataset.image_shape=[3,200,200]", "batch_size=32"]
-    state = assembled([*COMMON, *options, "dataset.samples=64", f"topology.device.kind={device}"])
+    train, samples = on_one_batch(device, [*options, "dataset.samples=64"])
+    train(2)
+    return Outcome(samples / timed(device, train, 5), None, f"{torch.cuda.max_memory_allocated() / 1e9:.0f} GB")
+
+
+def on_one_batch(device: str, options: Sequence[str]) -> tuple[Steps, int]:
+    """Leyden's steps on one batch that stays on the device, and its samples."""
+    state = assembled([*COMMON, *options, f"topology.device.kind={device}"])
     step = TrainingStep(state, asynchronous=False)
     part = next(iter(state.data.train_parts(0)))
     part = part._replace(batch=tuple(tensor.to(device) for tensor in part.batch))
@@ -209,8 +216,7 @@ def autoencoder(device: str) -> Outcome:
         for _ in range(steps):
             step.make(endless(part))
 
-    train(2)
-    return Outcome(part.samples / timed(device, train, 5), None, f"{torch.cuda.max_memory_allocated() / 1e9:.0f} GB")
+    return train, part.samples
 
 
 def endless(part: Part) -> Iterator[Part]:

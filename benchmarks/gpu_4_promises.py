@@ -16,11 +16,10 @@ from functools import cache, partial
 from pathlib import Path
 
 import torch
-from gpu_3_speed import COMMON, assembled, endless, timed
+from gpu_3_speed import COMMON, on_one_batch, timed
 from gpu_battery import Checks, Outcome, Skipped, main
 
 from leyden.trainer.config.compose import Composer
-from leyden.trainer.engine.training_step import TrainingStep
 from leyden.trainer.planner.plan import plan
 from leyden.trainer.planner.plans import TrainingPlan
 
@@ -93,15 +92,7 @@ def recipe(device: str, name: str, options: Sequence[str], limit: float, rehears
 @cache
 def measured(device: str, options: tuple[str, ...]) -> tuple[float, int]:
     """Seconds of a step, and the bytes that tensors held at its peak."""
-    state = assembled([*COMMON, "dataset.samples=512", *options, f"topology.device.kind={device}"])
-    step = TrainingStep(state, asynchronous=False)
-    part = next(iter(state.data.train_parts(0)))
-    part = part._replace(batch=tuple(tensor.to(device) for tensor in part.batch))
-
-    def train(steps: int) -> None:
-        for _ in range(steps):
-            step.make(endless(part))
-
+    train, _ = on_one_batch(device, ["dataset.samples=512", *options])
     train(WARM_UP)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()

@@ -9,7 +9,7 @@ from typing import IO
 
 
 class TooLargeError(ValueError):
-    """An image is beyond a limit, whoever decodes it."""
+    """An image beyond a limit, of every decoder."""
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from ...base.errors import Problem
 from ...base.paths import exists
 from ..hub_weights import is_hub_name, packaged_file, spelling_problem
-from ..schema import Config, Model
+from ..schema import Config, Model, PinnedWeights
 from ..strategy_class import StrategyDeclarations
 
 _PICKLES = (".pth", ".pt", ".bin", ".pkl", ".pickle", ".tar")
@@ -15,22 +15,20 @@ _CONVERT = "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'we
 
 def initial_weights(config: Config) -> Iterator[Problem]:
     """Sources of weights that do not exist, or that are not read."""
-    source = None if config.model is None else config.model.weights
+    model = config.model
+    source = None if model is None else model.weights
+    packaged = model.public_weights if model is not None and model.pretrained is True else None
     if config.init_from is not None:
         yield from source_problems("init_from", config.init_from)
-        if source is not None:
+        if source is not None or packaged is not None:
             text = "and init_from both name initial weights"
-            named = source if isinstance(source, str) else source.source
+            named = source.source if isinstance(source, PinnedWeights) else source or True
             yield Problem("model.pretrained", text, named, "init_from=null")
     if isinstance(source, str):
         yield from source_problems("model.pretrained", source)
-    packaged = None if config.model is None else config.model.public_weights
-    if packaged is not None and config.model is not None and config.model.pretrained is True:
-        if config.init_from is not None:
-            yield Problem("model.pretrained", "and init_from both name initial weights", True, "init_from=null")
-        if packaged_file(packaged) is None:
-            text = f"needs the package {packaged.package}, which is not installed"
-            yield Problem("model.pretrained", text, True, packaged.install)
+    if packaged is not None and packaged_file(packaged) is None:
+        text = f"needs the package {packaged.package}, which is not installed"
+        yield Problem("model.pretrained", text, True, packaged.install)
 
 
 def source_problems(key: str, source: str) -> Iterator[Problem]:

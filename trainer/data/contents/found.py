@@ -21,7 +21,7 @@ Found = Mapping[str, Any]
 
 
 def found_in(splits: Splits, val_fraction: float) -> Found:
-    """Samples by split and class, as far as the dataset tells them without being read, and files left out by reason."""
+    """Samples by split and class, as far as the dataset declares them unread, and files left out by reason."""
     whole: Any = splits.whole
     of_split = {name: _split(whole, data) for name, data in _each(splits).items()}
     found: dict[str, Any] = {"of": "pictures", "classes": whole.classes, "splits": of_split}

@@ -89,7 +89,7 @@ def classes_of(dataset: Any, setting: str, remedy: str) -> Tensor:
 
 
 def known_classes(dataset: Any) -> Tensor | None:
-    """Class, or number of the set of classes, of each sample; None: the dataset does not tell them."""
+    """Class, or number of the set of classes, of each sample; None: the dataset does not declare them."""
     if getattr(dataset, "renumbers", False):
         of_all = known_classes(dataset.dataset)
         return None if of_all is None else of_all[torch.tensor(dataset.indices)]
