@@ -23,6 +23,7 @@ from gpu_trace import exposed_seconds
 
 from leyden.trainer.config.compose import Composer
 from leyden.trainer.config.schema import load
+from leyden.trainer.diagnostics.doctor.freeze import training_freezer
 from leyden.trainer.diagnostics.doctor.training.checks import Check
 from leyden.trainer.diagnostics.doctor.training.child_runs import OUTPUT, ChildRuns, weights_of
 from leyden.trainer.diagnostics.doctor.training.equality import (
@@ -90,7 +91,7 @@ def folder() -> Path:
 
 def trained(device: str, workers: int, name: str, add: Callable[[Plan], None]) -> Trained:
     """What became of the trainings that are added to a plan."""
-    plan = Plan(Composer(), folder() / name, topology(device, workers))
+    plan = Plan(training_freezer(Composer()), folder() / name, topology(device, workers))
     add(plan)
     runs = ChildRuns(folder() / name, time.monotonic() + SECONDS)
     return {run.name: runs.run(run, lambda run_dir: (START, str(run_dir)), "gpu") for run in plan.runs}

@@ -23,8 +23,8 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 
 from leyden.trainer.config import hydra_compat
-from leyden.trainer.config.meta_device import torch_compat as config_compat
 from leyden.trainer.core import lightning_compat, torch_compat
+from leyden.trainer.core.network import fake_tensors
 from leyden.trainer.planner import torch_compat as planner_compat
 from leyden.trainer.strategies.fsdp import torch_compat as fsdp_compat
 from leyden.trainer.sweep.results import BASIC
@@ -33,7 +33,7 @@ TRAINER = Path(__file__).parents[1] / "trainer"
 CONSTRAINTS = TRAINER.parent / "constraints.txt"
 COMPAT = {
     "config/hydra_compat.py",
-    "config/meta_device/torch_compat.py",
+    "core/network/fake_tensors.py",
     "core/lightning_compat.py",
     "core/torch_compat.py",
     "planner/torch_compat.py",
@@ -48,7 +48,7 @@ COMPAT = {
         (lightning_compat, "lightning"),
         (torch_compat, "torch"),
         (fsdp_compat, "torch"),
-        (config_compat, "torch"),
+        (fake_tensors, "torch"),
         (planner_compat, "torch"),
     ],
 )
@@ -194,7 +194,7 @@ def test_private_modules_and_names_are_imported_by_compat_modules_alone() -> Non
 
 
 def test_fake_tensors() -> None:
-    with config_compat.FakeTensorMode(allow_non_fake_inputs=True):
+    with fake_tensors.FakeTensorMode(allow_non_fake_inputs=True):
         assert (nn.Linear(2, 3)(torch.zeros(4, 2))).shape == (4, 3)
 
 

@@ -1,10 +1,13 @@
 """User errors: key, value, remedy; and several of them shown on one screen."""
 
+import os
 import re
 import textwrap
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any
 
 from .printable import printable
@@ -188,3 +191,14 @@ def _wrapped(text: str) -> list[str]:
             break_on_hyphens=False,
         )
     ]  # fmt: skip
+
+
+def raised_at(error: BaseException) -> str:
+    """File and line of the code outside this package that raised, the innermost frame outside installed packages."""
+    if isinstance(error, SyntaxError):
+        return f" ({error.filename}:{error.lineno})"
+    own = f"{Path(__file__).parents[1]}{os.sep}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    users = [f for f in frames if not f.filename.startswith(own) and "site-packages" not in f.filename]
+    shown = users or frames
+    return f" ({shown[-1].filename}:{shown[-1].lineno})" if shown else ""

@@ -25,14 +25,15 @@ def stop(parsed: argparse.Namespace) -> int:
 
 def doctor(parsed: argparse.Namespace) -> int:
     from ..config.compose import Composer
-    from ..diagnostics.doctor.freeze import frozen_doctor_run
+    from ..diagnostics.doctor.freeze import frozen_doctor_run, training_freezer
     from ..diagnostics.doctor.training.run import START, examine_training, plan_training, split
 
     composer = Composer(parsed.config_dir)
     words, cases = split(parsed.words) if parsed.train else (parsed.words, [])
     config, claimed = frozen_doctor_run(composer, words, parsed.write)
     if parsed.train:
-        plan_training(composer, config, claimed.folder, [w for w in words if not w.startswith("hydra.")], cases)
+        topology = [word for word in words if not word.startswith("hydra.")]
+        plan_training(training_freezer(composer), config, claimed.folder, topology, cases)
     if config.launcher == "node":
         return print_node_command(config, claimed.folder)
     try:

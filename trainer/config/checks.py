@@ -16,19 +16,17 @@ from .lightning.callbacks import is_lightning_callback, needs_a_logger, refusal
 from .lightning.trainer_attributes import TRAINER_ATTRIBUTES
 from .lightning.trainer_uses import uses
 from .rules.contrastive import contrastive
-from .rules.fine_tuning import existing_part, frozen_parameters, initial_weights, unfreezing
+from .rules.fine_tuning import existing_part, frozen_parameters, initial_weights, teacher_problems, unfreezing
 from .rules.launcher_checks import external_launcher, local_launcher, slurm_launcher
 from .rules.logged_metrics import monitored_metrics
 from .rules.optimizer_checks import divided_parameters, group_options, schedule_problems
 from .rules.trainer_keys import elastic_max_time, trainer_keys
-from .schema import TASK_LOADERS, Config, Target, with_processes, workers_on_node
-from .signatures import find, is_a, parameters_of, refused_names, signature_problems
+from .schema import DATA_FOLDERS, TASK_LOADERS, Config, Target, with_processes, workers_on_node
+from .signatures import refused_names, signature_problems
 from .strategy_class import StrategyDeclarations, declared_before_import, declared_by, hook_problems
-from .teacher import teacher_problems
+from .targets import find, is_a, parameters_of
 
 Check = Callable[[Config], Iterator[Problem]]
-DATA_FOLDERS = ("root", "path", "data_dir")
-"""Arguments of datasets that name files."""
 
 
 def check_values(config: Config, resumed: bool = False, planned: bool = False) -> None:

@@ -18,7 +18,7 @@ from ..base.errors import ConfigError, Problem, raise_all, refuse
 from ..base.paths import absolute
 from ..runs.folder import Claim, claim
 from ..runs.renamed import renamed_in
-from .checks import DATA_FOLDERS, check_classes, check_values
+from .checks import check_classes, check_values
 from .composition.hydra_errors import explained
 from .composition.loader import SHIPPED, Loader, dataset_spelled, without
 from .composition.remedies import key_of, with_working_remedies
@@ -29,7 +29,7 @@ from .hydra_compat import Hydra, create_config_search_path
 from .leftover_keys import Leftover, drop_from_composition, leftovers, not_taken, notices
 from .pinned_weights import with_pinned_weights
 from .provenance import Given, Origin
-from .schema import Config, with_processes_node
+from .schema import DATA_FOLDERS, Config, with_processes_node
 from .target_policy.hydra_node import hydra_problems
 from .targets import make_importable
 from .validation import validated

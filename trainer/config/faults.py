@@ -1,15 +1,13 @@
 """Exceptions of building models, data and optimizers, attributed to the config key at fault."""
 
-import os
 import re
-import traceback
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..base.errors import CannotStart, Problem
+from ..base.errors import CannotStart, Problem, raised_at
 from ..base.paths import shown
 from .allowed_targets import RefusedTarget
 from .schema import Target
@@ -127,14 +125,3 @@ def _argument(text: str, arguments: Mapping[str, Any]) -> str:
     if "learning rate" in text.lower() and "lr" in arguments:
         return "lr"
     return next((named[word] for word in words if word in named and len(word) > 2), "")
-
-
-def raised_at(error: BaseException) -> str:
-    """File and line of the code outside this package that raised, the innermost frame outside installed packages."""
-    if isinstance(error, SyntaxError):
-        return f" ({error.filename}:{error.lineno})"
-    own = f"{Path(__file__).parents[1]}{os.sep}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    users = [f for f in frames if not f.filename.startswith(own) and "site-packages" not in f.filename]
-    shown = users or frames
-    return f" ({shown[-1].filename}:{shown[-1].lineno})" if shown else ""

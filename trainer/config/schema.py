@@ -34,6 +34,8 @@ class Target(BaseModel):
 
 TASK_LOADERS = "leyden.trainer.data.task_loaders.TaskLoaders"
 """`dataset._target_` with dataset=null: the loaders are the task's."""
+DATA_FOLDERS = ("root", "path", "data_dir")
+"""Arguments of datasets that name files."""
 
 
 class AssumedData(Strict):

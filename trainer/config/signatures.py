@@ -1,24 +1,19 @@
 """Arguments of every `_target_` checked against the constructor's signature, without building anything."""
 
-import importlib
 import inspect
-import pkgutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
 from ..base.errors import Problem, listed, nearest, spelled
-from .allowed_targets import REMEDY, RefusedTarget, refused_name
-from .faults import raised_at
+from .allowed_targets import REMEDY, refused_name
 from .known_names import DATASET_DECLARES, known_value
 from .known_names import known as known_name
-from .locate import locate
 from .option_classes import hints_of, option_class, options_of
 from .schema import Config, Target
-from .target_policy.group_types import wrong_class
-from .targets import SUPPLIED
+from .targets import SUPPLIED, find, is_group_node, signature_of, takes_any
 from .validation import NO_IMPORT_PATH
 
 
@@ -55,7 +50,7 @@ def _nested(key: str, value: Any) -> Iterator[tuple[str, Target | Problem]]:
 def refused_names(config: Config) -> Iterator[Problem]:
     """Targets that no config may name, as far as their names decide it: nothing is imported."""
     for key, node in target_nodes(config):
-        reason = None if isinstance(node, Problem) else refused_name(node.target, not _is_group_node(key))
+        reason = None if isinstance(node, Problem) else refused_name(node.target, not is_group_node(key))
         if reason is not None and not isinstance(node, Problem):
             yield Problem(f"{key}._target_", reason, node.target, REMEDY)
 
@@ -75,10 +70,10 @@ def node_problems(key: str, node: Target) -> Iterator[Problem]:
     if isinstance(found, Problem):
         yield found
         return
-    if node.partial and _is_group_node(key) and not _supplied(key):
+    if node.partial and is_group_node(key) and not _supplied(key):
         text = "would be a function that nothing calls: the run supplies no arguments of this group"
         yield Problem(f"{key}._partial_", text, True, LEAVE_OUT)
-    parameters = _parameters(found)
+    parameters = signature_of(found)
     if parameters is None:
         return
     hints = hints_of(found)
@@ -98,58 +93,14 @@ def node_problems(key: str, node: Target) -> Iterator[Problem]:
 def unknown_arguments(key: str, node: Target) -> list[str]:
     """Arguments of a node that its class does not take; none if there is no such class, or it takes any."""
     found = find(key, node)
-    parameters = None if isinstance(found, Problem) else _parameters(found)
+    parameters = None if isinstance(found, Problem) else signature_of(found)
     if parameters is None or takes_any(parameters):
         return []
     return [name for name in node.arguments if name not in parameters]
 
 
 def _supplied(key: str) -> tuple[str, ...]:
-    return SUPPLIED.get(key.partition(".")[0], ()) if _is_group_node(key) else ()
-
-
-def _is_group_node(key: str) -> bool:
-    """Whether the run itself builds the node, which is no argument of another."""
-    group, _, name = key.partition(".")
-    return not name or (group in ("callbacks", "logger") and "." not in name)
-
-
-def find(key: str, node: Target) -> Callable[..., Any] | Problem:
-    """The class or function that a node names, or the problem."""
-    try:
-        found = locate(node.target, not _is_group_node(key))
-    except RefusedTarget as error:
-        return Problem(f"{key}._target_", str(error), node.target, REMEDY)
-    except ValueError as error:
-        return Problem(f"{key}._target_", f"{error}{_meant(node.target)}", node.target)
-    except Exception as error:  # A user-provided module may raise anything while it is imported.
-        text = f"importing it failed: {type(error).__name__}: {error}{raised_at(error)}"
-        return Problem(f"{key}._target_", text, node.target, executed=True)
-    if not callable(found):
-        return Problem(f"{key}._target_", "is neither a class nor a function", node.target)
-    return wrong_class(key, node.target, found) or found
-
-
-def parameters_of(constructor: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Constructor parameters by name; empty if Python has no signature of it."""
-    return _parameters(constructor) or {}
-
-
-def is_a(constructor: Any, class_name: str) -> bool:
-    """Whether a class of this name is among its bases, compared without importing that class."""
-    return any(base.__name__ == class_name for base in getattr(constructor, "__mro__", ()))
-
-
-def _parameters(constructor: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
-    try:
-        return inspect.signature(constructor).parameters
-    except (ValueError, TypeError):
-        return None
-
-
-def takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
-    """Whether there is a **kwargs among them."""
-    return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return SUPPLIED.get(key.partition(".")[0], ()) if is_group_node(key) else ()
 
 
 def _named(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
@@ -291,18 +242,3 @@ def described(hint: Any) -> str:
         count = "" if hints[-1] is Ellipsis else f" of {len(hints)}"
         return f"a list{count}, each item {described(hints[0])}"
     return getattr(hint, "__name__", str(hint))
-
-
-def _meant(target: str) -> str:
-    """A suggestion for a missing import path: the nearest name at the first unknown part."""
-    parts = target.split(".")
-    for cut in range(len(parts) - 1, 0, -1):
-        try:
-            module = importlib.import_module(".".join(parts[:cut]))
-        except ImportError:
-            continue
-        inside = [m.name for m in pkgutil.iter_modules(getattr(module, "__path__", []))]
-        public = [name for name in {*vars(module), *inside} if not name.startswith("_")]
-        close = nearest(parts[cut], public)
-        return f"; did you mean {'.'.join([*parts[:cut], close, *parts[cut + 1 :]])}?" if close else ""
-    return "; searched in the current folder, in --config-dir and among the installed packages"

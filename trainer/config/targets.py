@@ -1,15 +1,20 @@
-"""Building of `_target_` nodes, and the constructor arguments that the run supplies."""
+"""Classes that `_target_` nodes name: found, asked for their parameters, and built with what the run supplies."""
 
+import importlib
 import inspect
-from collections.abc import Mapping
+import pkgutil
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from ..base.errors import Problem, nearest, raised_at
+from .allowed_targets import REMEDY, RefusedTarget
 from .lightning.base_classes import is_data_module_class
 from .locate import locate
 from .locate import make_importable as append_to_path
 from .option_classes import with_options
 from .schema import Config, Target
+from .target_policy.group_types import wrong_class
 
 SUPPLIED: dict[str, tuple[str, ...]] = {
     "dataset": ("split",),
@@ -81,3 +86,63 @@ def _built(node: Target, key: str) -> Any:
 def is_data_module(target: str) -> bool:
     """Whether a `_target_` is a LightningDataModule rather than a dataset."""
     return is_data_module_class(locate(target))
+
+
+def find(key: str, node: Target) -> Callable[..., Any] | Problem:
+    """The class or function that a node names, or the problem."""
+    try:
+        found = locate(node.target, not is_group_node(key))
+    except RefusedTarget as error:
+        return Problem(f"{key}._target_", str(error), node.target, REMEDY)
+    except ValueError as error:
+        return Problem(f"{key}._target_", f"{error}{_meant(node.target)}", node.target)
+    except Exception as error:  # A user-provided module may raise anything while it is imported.
+        text = f"importing it failed: {type(error).__name__}: {error}{raised_at(error)}"
+        return Problem(f"{key}._target_", text, node.target, executed=True)
+    if not callable(found):
+        return Problem(f"{key}._target_", "is neither a class nor a function", node.target)
+    return wrong_class(key, node.target, found) or found
+
+
+def parameters_of(constructor: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Constructor parameters by name; empty if Python has no signature of it."""
+    return signature_of(constructor) or {}
+
+
+def is_a(constructor: Any, class_name: str) -> bool:
+    """Whether a class of this name is among its bases, compared without importing that class."""
+    return any(base.__name__ == class_name for base in getattr(constructor, "__mro__", ()))
+
+
+def signature_of(constructor: Callable[..., Any]) -> Mapping[str, inspect.Parameter] | None:
+    """Parameters by name; None if Python has no signature of it."""
+    try:
+        return inspect.signature(constructor).parameters
+    except (ValueError, TypeError):
+        return None
+
+
+def takes_any(parameters: Mapping[str, inspect.Parameter]) -> bool:
+    """Whether there is a **kwargs among them."""
+    return any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def is_group_node(key: str) -> bool:
+    """Whether the run itself builds the node, which is no argument of another."""
+    group, _, name = key.partition(".")
+    return not name or (group in ("callbacks", "logger") and "." not in name)
+
+
+def _meant(target: str) -> str:
+    """A suggestion for a missing import path: the nearest name at the first unknown part."""
+    parts = target.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        try:
+            module = importlib.import_module(".".join(parts[:cut]))
+        except ImportError:
+            continue
+        inside = [m.name for m in pkgutil.iter_modules(getattr(module, "__path__", []))]
+        public = [name for name in {*vars(module), *inside} if not name.startswith("_")]
+        close = nearest(parts[cut], public)
+        return f"; did you mean {'.'.join([*parts[:cut], close, *parts[cut + 1 :]])}?" if close else ""
+    return "; searched in the current folder, in --config-dir and among the installed packages"

@@ -1,7 +1,7 @@
 """The teacher of task=distillation: a run, a checkpoint in one, or a network that `leyden export` wrote. No torch."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -12,8 +12,7 @@ from ..base.paths import absolute
 from ..runs.checkpoints import intact
 from ..runs.folder import run_and_checkpoint
 from .hub_weights import digest_of
-from .rules.fine_tuning import source_problems
-from .schema import Config, DatasetConfig, Model, PinnedWeights, Target, load
+from .schema import DatasetConfig, Model, PinnedWeights, Target, load
 from .target_policy.untrusted_runs import foreign_targets
 
 KEY = "task.teacher"
@@ -39,20 +38,6 @@ class Teacher:
     image_shape: tuple[int, ...] | None = None
     classes: int | None = None
     python_path: list[str] = field(default_factory=list)
-
-
-def teacher_problems(config: Config) -> Iterator[Problem]:
-    """Problems of the teacher that a config names, as long as it is not pinned."""
-    source = named_teacher(config.task)
-    if source is None:
-        return
-    problems = list(source_problems(KEY, source))
-    yield from problems
-    if not problems:
-        try:
-            described(source)
-        except ConfigError as error:
-            yield from error.problems
 
 
 def named_teacher(task: Target) -> str | None:

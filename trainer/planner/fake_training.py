@@ -15,10 +15,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..base.errors import CannotStart, Problem
+from ..config.declared_samples import known_of_samples
 from ..config.faults import built
 from ..config.lightning.base_classes import overrides
 from ..config.locate import locate
-from ..config.meta_device.trial_build import known_of_samples
 from ..config.schema import TASK_LOADERS, Config
 from ..config.targets import build, is_data_module
 from ..config.teacher import described, named_teacher

@@ -14,9 +14,9 @@ from ..config.compose import Composer
 from ..config.leftover_keys import drop
 from ..config.locate import locate
 from ..config.schema import Config, Pipeline, with_processes_node
-from ..config.signatures import is_a
 from ..config.strategy_class import declared_before_import
 from ..config.target_policy.hydra_node import LAUNCHER
+from ..config.targets import is_a
 from ..config.validation import validated
 from .results import Metric
 

@@ -21,10 +21,10 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from ...base.errors import CannotStart, Problem
-from ..faults import at_fault, built, checked, fault
+from ..declared_samples import known_of_samples
+from ..faults import built, checked, fault
 from ..locate import locate, make_importable
 from ..schema import Config, Target
-from ..targets import build
 from ..teacher import KEY, described, named_teacher
 
 _BATCH = 2
@@ -52,22 +52,6 @@ def problems_of_building(config: Config, found: Found) -> Iterator[Problem]:
             with _quiet():
                 found[key] = tuple(check(config))
         yield from found[key]
-
-
-def known_of_samples(dataset: Target) -> tuple[tuple[int, ...] | None, int | None]:
-    """Image shape and number of classes that a dataset class declares; None if unknown before the data is read.
-
-    Raises:
-        CannotStart: its arguments are wrong.
-    """
-    cls = locate(dataset.target)
-    if "declared" in vars(cls):  # an inherited one does not know the derived class's arguments
-        declared = Target(_target_=f"{dataset.target}.declared", **dataset.arguments)
-        with at_fault("dataset", declared):
-            return build(declared)
-    shape, classes = getattr(cls, "image_shape", None), getattr(cls, "classes", None)
-    shape = tuple(shape) if isinstance(shape, tuple | list) else None
-    return shape, classes if isinstance(classes, int) else None
 
 
 def _optimizer(config: Config) -> Iterator[Problem]:
@@ -174,7 +158,7 @@ class _Network:
         return None if text is None else Problem("model", text, self._node.target.rpartition(".")[2])
 
     def _fails_again(self, error: Exception) -> bool:
-        from .torch_compat import FakeTensorMode
+        from ...core.network.fake_tensors import FakeTensorMode
 
         try:
             with FakeTensorMode(allow_non_fake_inputs=True):

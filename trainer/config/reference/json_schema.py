@@ -117,7 +117,7 @@ def _with_arguments(node: dict[str, Any], classes: list[_Class]) -> dict[str, An
 
 def _rule(named: _Class, shared: Mapping[str, Any]) -> dict[str, Any] | None:
     """The rule "a node of this class has these arguments"; None if the class is not installed."""
-    from ..signatures import find
+    from ..targets import find
     from .argument_schema import arguments_schema
 
     constructor = find("", Target.model_validate({"_target_": named.target}))

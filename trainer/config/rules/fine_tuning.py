@@ -3,11 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from ...base.errors import Problem
+from ...base.errors import ConfigError, Problem
 from ...base.paths import exists
 from ..hub_weights import is_hub_name, packaged_file, spelling_problem
 from ..schema import Config, Model, PinnedWeights
 from ..strategy_class import StrategyDeclarations
+from ..teacher import KEY as TEACHER
+from ..teacher import described, named_teacher
 
 _PICKLES = (".pth", ".pt", ".bin", ".pkl", ".pickle", ".tar")
 _CONVERT = "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'weights.safetensors')"
@@ -47,6 +49,20 @@ def source_problems(key: str, source: str) -> Iterator[Problem]:
         text = f"there is no such run folder or file{existing_part(source)}"
         names = ", timm:NAME or hub:OWNER/NAME" if key == "model.pretrained" else ""
         yield Problem(key, text, source, f"{key}=RUN, a .ckpt or a .safetensors file{names}")
+
+
+def teacher_problems(config: Config) -> Iterator[Problem]:
+    """Problems of the teacher that a config names, as long as it is not pinned."""
+    source = named_teacher(config.task)
+    if source is None:
+        return
+    problems = list(source_problems(TEACHER, source))
+    yield from problems
+    if not problems:
+        try:
+            described(source)
+        except ConfigError as error:
+            yield from error.problems
 
 
 def existing_part(path: str) -> str:

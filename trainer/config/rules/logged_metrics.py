@@ -6,7 +6,7 @@ from typing import Any
 from ...base.errors import Problem, listed
 from ..known_names import meant_metric
 from ..schema import Config, Target
-from ..signatures import find, is_a
+from ..targets import find, is_a
 
 _WATCHES = {"early_stopping": "EarlyStopping", "checkpoint": "Checkpoint"}
 _USUAL_MONITOR = "val/acc"

@@ -4,16 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...base.errors import Problem, listed, nearest, spelled
+from ..optimizer_class import needs_whole_parameters
 from ..option_classes import hints_of
 from ..schema import Config, Schedule
-from ..signatures import fits, is_a, parameters_of, takes_any
-
-_WHOLE_IN_TORCH = ("Adafactor", "Muon", "Shampoo", "SOAP")
-
-
-def needs_whole_parameters(optimizer: Any) -> bool:
-    """Whether a class's update of an element depends on the others of its parameter."""
-    return bool(getattr(optimizer, "whole_parameters", False)) or getattr(optimizer, "__name__", "") in _WHOLE_IN_TORCH
+from ..signatures import fits
+from ..targets import is_a, parameters_of, takes_any
 
 
 def divided_parameters(config: Config, optimizer: Any) -> Iterator[Problem]:

@@ -1,6 +1,6 @@
-"""`leyden doctor`: from overrides of the topology to the frozen run that measures it."""
+"""`leyden doctor`: from overrides to the frozen run that measures a topology, and to the trainings of its checks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,21 @@ def frozen_doctor_run(composer: Composer, overrides: Sequence[str], write: str |
     set_output_dir(composed, claimed.folder)
     freeze(claimed.folder, with_processes_node(values))
     return config, claimed
+
+
+def training_freezer(composer: Composer) -> Callable[[Path, Sequence[str]], str]:
+    """The function that freezes a training in a folder, and returns what is wrong with its overrides."""
+
+    def frozen(folder: Path, overrides: Sequence[str]) -> str:
+        try:
+            run = composer.run([*overrides, f"hydra.run.dir='{folder}'"])
+        except ConfigError as error:
+            return "; ".join(f"{problem.key}: {problem.text}" for problem in error.problems)
+        folder.mkdir(parents=True)
+        freeze(folder, composer.frozen_in(run, folder))
+        return ""
+
+    return frozen
 
 
 def _values(composer: Composer, composed: Any, file: Path | None) -> dict[str, Any]:

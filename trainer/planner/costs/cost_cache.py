@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ...base.atomic_file import write_atomically
-from ...config.checks import DATA_FOLDERS
 from ...config.hub_weights import weights_cache
-from ...config.schema import Config
+from ...config.schema import DATA_FOLDERS, Config
 from ...core.transfers import DeviceShare, DividedModule, ExtraMemory, Transfer
 from .fingerprint import fingerprint
 

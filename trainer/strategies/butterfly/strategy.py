@@ -22,7 +22,7 @@ from ...base.errors import Problem, listed, nearest
 from ...base.log import log
 from ...config.lightning.base_classes import is_lightning_module, overrides
 from ...config.schema import Config, Target
-from ...config.signatures import find, parameters_of
+from ...config.targets import find, parameters_of
 from ...core.adaptive_clipping import clip_adaptively
 from ...core.lightning_compat import BackwardSyncControl
 from ...core.strategy_contract import StrategyContract

@@ -7,9 +7,9 @@ from typing import Any
 
 from ...base.errors import Problem, listed, nearest
 from ...config.lightning.base_classes import class_overrides, is_module_class
-from ...config.rules.optimizer_checks import needs_whole_parameters
+from ...config.optimizer_class import needs_whole_parameters
 from ...config.schema import Config
-from ...config.signatures import find, is_a, parameters_of
+from ...config.targets import find, is_a, parameters_of
 from ..execution import Execution, execution_of
 from .delay_models import KINDS
 

@@ -209,7 +209,7 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
     def traffic(self, workload: Workload) -> list[Transfer]:
         """Of a forward and backward of worker 0 with the whole batch, in tensors without memory; clipping by norm adds
         one number, which is not counted."""
-        from ...config.meta_device.torch_compat import FakeTensorMode  # costs a training nothing
+        from ...core.network.fake_tensors import FakeTensorMode  # costs a training nothing
 
         placement, link = workload.placement, DryRun(workload.placement)
         network, half = deepcopy(workload.network).to("meta").eval(), workload.activation_bytes == 2

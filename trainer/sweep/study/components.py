@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from ...base.errors import ConfigError, listed, nearest, raise_all, refuse
 from ...config.schema import Target
-from ...config.signatures import find, node_problems
-from ...config.targets import build
+from ...config.signatures import node_problems
+from ...config.targets import build, find
 
 _NAMES = {
     "sampler": ("TPESampler", "RandomSampler", "GPSampler", "BruteForceSampler", "CmaEsSampler", "NSGAIISampler",

@@ -1,16 +1,16 @@
 """Plan of a doctor's trainings: all are frozen before the first begins, so that every host finds the same."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ....base.atomic_file import write_atomically
-from ....base.errors import ConfigError
-from ....config.compose import Composer
-from ....runs.folder import freeze
 
 FOLDER, PLAN = "train", "plan.json"
+
+Freeze = Callable[[Path, Sequence[str]], str]
+"""Freezes a run in a folder. Returns what is wrong with its overrides; "" if nothing is."""
 
 
 @dataclass(frozen=True)
@@ -29,27 +29,28 @@ class PlannedRun:
 
 
 class Plan:
-    """Composes and freezes trainings below a doctor's folder.
+    """Freezes trainings below a doctor's folder.
 
     Args:
+        freeze: a run, which the room of composing does.
         run_dir: of the doctor.
         topology: overrides of the topology, as the user typed them.
     """
 
-    def __init__(self, composer: Composer, run_dir: Path, topology: Sequence[str]):
-        self._composer = composer
+    def __init__(self, freeze: Freeze, run_dir: Path, topology: Sequence[str]):
+        self._freeze = freeze
         self._folder = run_dir / FOLDER
         self._topology = topology
         self.runs: list[PlannedRun] = []
 
     def on_all(self, name: str, overrides: Sequence[str]) -> None:
         """Add a run over all devices."""
-        self._add(PlannedRun(name, False, self._frozen(name, [*self._topology, *overrides])))
+        self._add(PlannedRun(name, False, self._freeze(self._folder / name, [*self._topology, *overrides])))
 
     def on_one(self, name: str, overrides: Sequence[str]) -> None:
         """Add a run with one worker, on one host."""
         one = ["topology.nodes=1", "topology.devices_per_node=1", "topology.launcher=local"]
-        self._add(PlannedRun(name, True, self._frozen(name, [*self._topology, *one, *overrides])))
+        self._add(PlannedRun(name, True, self._freeze(self._folder / name, [*self._topology, *one, *overrides])))
 
     def write(self, cases: Sequence[str]) -> None:
         """Write the plan.
@@ -63,17 +64,6 @@ class Plan:
     def _add(self, run: PlannedRun) -> None:
         assert run.name not in [other.name for other in self.runs]
         self.runs.append(run)
-
-    def _frozen(self, name: str, overrides: Sequence[str]) -> str:
-        """Freeze a run. Returns what is wrong with its overrides."""
-        folder = self._folder / name
-        try:
-            run = self._composer.run([*overrides, f"hydra.run.dir='{folder}'"])
-        except ConfigError as error:
-            return "; ".join(f"{problem.key}: {problem.text}" for problem in error.problems)
-        folder.mkdir(parents=True)
-        freeze(folder, self._composer.frozen_in(run, folder))
-        return ""
 
 
 def read_plan(run_dir: Path) -> tuple[list[str], list[PlannedRun]] | None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from ....base.atomic_file import write_atomically
 from ....base.errors import refuse
-from ....config.compose import Composer, parsed_overrides
 from ....config.schema import Config
 from ....hardware.topology import device_kind
 from ....runs.summary import read_summary
@@ -18,7 +17,7 @@ from .child_runs import ChildRuns, Command, Outcome
 from .equality import CASES, Outcomes, overrides, plan_strategies, strategy_checks
 from .fabric_state import adapter_checks, transport_checks
 from .gpu_state import VERSIONS, gpu_checks
-from .plan import FOLDER, Plan, read_plan
+from .plan import FOLDER, Freeze, Plan, read_plan
 from .recovery import plan_recovery, recovery_checks
 from .report import report
 from .speed import plan_speeds, speed_checks
@@ -36,10 +35,10 @@ def split(typed_overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     """
     others: list[str] = []
     chosen: list[str] = []
-    for override, typed in zip(parsed_overrides(typed_overrides), typed_overrides, strict=True):
+    for typed in typed_overrides:
         key, _, value = typed.partition("=")
-        if override.key_or_group != "strategy":
-            if override.key_or_group.startswith("strategy."):
+        if key.lstrip("+~") != "strategy":
+            if key.lstrip("+~").startswith("strategy."):
                 raise refuse(
                     key, "the doctor sets the options of the strategies that it checks", value, "strategy=NAME"
                 )
@@ -50,15 +49,14 @@ def split(typed_overrides: Sequence[str]) -> tuple[list[str], list[str]]:
     return others, chosen or list(CASES)
 
 
-def plan_training(
-    composer: Composer, config: Config, run_dir: Path, topology: Sequence[str], cases: Sequence[str]
-) -> None:
+def plan_training(freeze: Freeze, config: Config, run_dir: Path, topology: Sequence[str], cases: Sequence[str]) -> None:
     """Freeze the trainings below the folder of a doctor's run.
 
     Args:
+        freeze: a run.
         topology: overrides, as the user typed them.
     """
-    plan, workers, kind = Plan(composer, run_dir, topology), config.worker_processes, device_kind(config.topology)
+    plan, workers, kind = Plan(freeze, run_dir, topology), config.worker_processes, device_kind(config.topology)
     cases = cases if workers > 1 else []
     plan_strategies(plan, cases, workers)
     plan_recovery(plan, overrides("ddp" if workers > 1 else "single", workers), kind == "cuda")
