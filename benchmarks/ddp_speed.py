@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from leyden.models.resnet_cifar import ResNetCIFAR
 from leyden.trainer.base.log import close_log
 from leyden.trainer.base.signals import StopRequest
-from leyden.trainer.config.schema import load
+from leyden.trainer.config.job import JobSpec
 from leyden.trainer.entrypoints.worker import run_worker
 
 BATCH, STEPS, WORKERS = 64, 25, 2
@@ -84,7 +84,7 @@ def hand_written() -> float:
 
 
 def leyden(run_dir: Path) -> float:
-    run_worker(load(run_dir), run_dir, "train", None, StopRequest())
+    run_worker(JobSpec.loaded(run_dir), StopRequest())
     close_log()
     dist.barrier()
     dist.destroy_process_group()

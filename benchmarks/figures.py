@@ -65,6 +65,15 @@ def table(columns: Mapping[str, Sequence[str]], measurement: Mapping[str, Any]) 
         yield "| " + " | ".join(cells) + " |"
 
 
+def newest_of_each(measurements: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The newest measurement by each command; of rows with commands of their own, of each set of those."""
+    found: dict[object, Mapping[str, Any]] = {}
+    for measurement in measurements:
+        commands = {row.get("command", measurement.get("command")) for row in measurement["rows"]}
+        found.setdefault(frozenset(commands), measurement)
+    return list(found.values())
+
+
 def gpu_calls() -> list[str]:
     """Files that the calls of the GPU battery have written on a GPU."""
     return sorted(file.stem for file in RESULTS.glob("gpu-[0-9].json"))
@@ -76,7 +85,7 @@ def page() -> str:
     for subject in (*SUBJECTS, *gpu_calls()):
         content = read(subject)
         lines += [f"## {content['title']}", "", content["text"], ""]
-        for measurement in content["measurements"]:
+        for measurement in newest_of_each(content["measurements"]):
             lines += [*table(content["columns"], measurement), ""]
     return "\n".join([*lines, *campaign()]).rstrip()
 

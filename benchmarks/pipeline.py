@@ -108,20 +108,20 @@ def train_alone(folders: list[Path]) -> None:
     """What a worker does with a run, without the start of a process; the first one warms it up."""
     from leyden.trainer.base.process import keep_freed_memory
     from leyden.trainer.base.signals import StopRequest
-    from leyden.trainer.config.schema import load
+    from leyden.trainer.config.job import JobSpec
     from leyden.trainer.engine.train import prepare, train
     from leyden.trainer.entrypoints.worker import silence_libraries
 
     silence_libraries()
     keep_freed_memory()
     warm = freeze(folders[0].parent / f"warm-{os.getpid()}", *COMMON, *TRIALS[0], "trainer.max_steps=2")
-    train(prepare(load(warm), warm, "train", None, StopRequest()))
+    train(prepare(JobSpec.loaded(warm), StopRequest()))
     print("ready", flush=True)
     sys.stdin.readline()
     seconds = []
     for folder in folders:
         began = perf_counter()
-        train(prepare(load(folder), folder, "train", None, StopRequest()))
+        train(prepare(JobSpec.loaded(folder), StopRequest()))
         seconds.append(perf_counter() - began)
     print(f"\n{json.dumps(seconds)}")
 

@@ -4,7 +4,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
-if os.path.basename(_FOLDER) != __name__:
+# the name, too: in an editable install this folder is also found as leyden.package, and must not hold itself
+if __name__ == "leyden" and os.path.basename(_FOLDER) != __name__:
     # An editable install: the islands lie beside this folder. Setuptools' finder knows all of them but datasets/, which
     # has no __init__.py and is found by a path alone.
     __path__.append(os.path.dirname(_FOLDER))

@@ -11,12 +11,12 @@ from runs import wait_until
 WITHOUT_VALIDATION = """
 import sys
 from pathlib import Path
-from leyden.trainer.config.schema import load
-from leyden.trainer.entrypoints.start import job_of
+from leyden.trainer.config.job import JobSpec
+from leyden.trainer.entrypoints.start import worker_spec
 from leyden.trainer.launch.rendezvous import Rendezvous
 from leyden.trainer.launch.multi_node import launch
 run_dir = Path(sys.argv[2])
-sys.exit(launch(job_of(load(run_dir), run_dir, "resume", None), Rendezvous.parsed(sys.argv[1], float(sys.argv[3]))))
+sys.exit(launch(worker_spec(JobSpec.loaded(run_dir, "resume")), Rendezvous.parsed(sys.argv[1], float(sys.argv[3]))))
 """
 """`leyden node` without the validation of the config, which costs seconds of imports."""
 

@@ -31,9 +31,9 @@ class DropPath(nn.Module):
 class Block(nn.Module):
     """Attention and a residual branch that is dropped at times (as a block of timm's VisionTransformer)."""
 
-    def __init__(self, width: int, dropout: float):
+    def __init__(self, width: int, dropout: float, attention_dropout: float):
         super().__init__()
-        self.attn = nn.MultiheadAttention(width, 2, dropout=dropout, batch_first=True)
+        self.attn = nn.MultiheadAttention(width, 2, dropout=attention_dropout, batch_first=True)
         self.drop_path = DropPath(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -41,12 +41,14 @@ class Block(nn.Module):
 
 
 class Attends(nn.Module):
-    """Rows of an image as tokens; dropout of every kind that Leyden knows."""
+    """Rows of an image as tokens; dropout of every kind that Leyden knows, and that of attention, which it does not."""
 
-    def __init__(self, classes: int, image_shape: Any, width: int = 8, dropout: float = 0.3):
+    def __init__(
+        self, classes: int, image_shape: Any, width: int = 8, dropout: float = 0.3, attention_dropout: float = 0.0
+    ):
         super().__init__()
         self.embed = nn.Linear(image_shape[2], width)
-        self.block = Block(width, dropout)
+        self.block = Block(width, dropout, attention_dropout)
         self.alpha = nn.AlphaDropout(dropout)
         self.maps = nn.FeatureAlphaDropout(dropout)
         self.classify = nn.Linear(image_shape[1] * width, classes)

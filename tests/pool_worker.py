@@ -17,6 +17,7 @@ def main() -> None:
 
     from leyden.trainer.base.log import close_log
     from leyden.trainer.base.signals import StopRequest
+    from leyden.trainer.config.job import JobSpec
     from leyden.trainer.config.schema import load
     from leyden.trainer.engine import train  # noqa: F401  # here, since two threads at once cannot import Lightning
     from leyden.trainer.entrypoints.worker import run_worker
@@ -36,7 +37,7 @@ def main() -> None:
         answer = {"status": "", "error": ""}
         servers = Servers(run_dir) if rank == "0" else None
         try:
-            answer["status"] = run_worker(load(run_dir), run_dir, order["verb"], None, StopRequest())
+            answer["status"] = run_worker(JobSpec.loaded(run_dir, order["verb"]), StopRequest())
             if servers is not None:
                 servers.join()
             if dist.is_initialized():

@@ -12,8 +12,8 @@ import torch
 from pool import Pool
 from runs import TINY, Freeze, Processes, children, summary, wait_until, weights
 
-from leyden.trainer.config.schema import load
-from leyden.trainer.entrypoints.start import job_of
+from leyden.trainer.config.job import JobSpec
+from leyden.trainer.entrypoints.start import worker_spec
 from leyden.trainer.launch.agent import failure_of
 from leyden.trainer.launch.error_files import ErrorRecord
 from leyden.trainer.launch.process import ProcessExit
@@ -146,7 +146,7 @@ def test_a_run_whose_workers_have_all_ended_is_done_though_an_agent_was_silent(f
     """On an overloaded machine one agent took the other for lost, after the last step."""
     run_dir = freeze("run", *TWO)
     write_summary(run_dir, {"status": "done"})
-    job = job_of(load(run_dir), run_dir, "train", None)
+    job = worker_spec(JobSpec.loaded(run_dir))
 
     def after(*codes: int) -> Failure | None:
         exits = [ProcessExit(Role("worker", rank), code, 1.0, code != 0, None) for rank, code in enumerate(codes)]

@@ -40,7 +40,7 @@ from leyden.trainer.launch.rendezvous import PROTOCOL, NodeInfo, Rendezvous, Ren
 from leyden.trainer.launch.roles import LocalNode, Role
 from leyden.trainer.launch.signals import ReceivedSignals
 from leyden.trainer.launch.store import listening_socket
-from leyden.trainer.launch.worker_group import JobSpec
+from leyden.trainer.launch.worker_group import WorkerSpec
 
 SECRET = new_secret()
 INFO = NodeInfo("host", "config's hash", {"torch": "2.13"})
@@ -114,7 +114,7 @@ def leader() -> Iterator[tuple[LeaderAgent, Rendezvous]]:
 
 def test_strangers_at_the_rendezvous_do_not_end_the_run(leader: tuple[LeaderAgent, Rendezvous]) -> None:
     agent, rendezvous = leader
-    job = JobSpec(topology_config(), Path("/run"), "resume", None)
+    job = WorkerSpec(topology_config(), Path("/run"), "resume", None)
     strangers = {name: _connected(rendezvous, data) for name, data in STRANGERS.items()}
     received: list[object] = []
 
@@ -146,7 +146,7 @@ def test_a_node_that_sends_a_malformed_message_is_lost(
     leader: tuple[LeaderAgent, Rendezvous], capsys: pytest.CaptureFixture[str]
 ) -> None:
     agent, rendezvous = leader
-    job = JobSpec(topology_config(), Path("/run"), "resume", None)
+    job = WorkerSpec(topology_config(), Path("/run"), "resume", None)
     request = json.dumps({**encode(JoinRequest(INFO)), "sent_at": 1.0}).encode() + b"\n"
     joined: list[socket.socket] = []
     thread = threading.Thread(target=lambda: joined.append(_joined(rendezvous, request)), daemon=True)

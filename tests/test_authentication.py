@@ -19,7 +19,7 @@ from leyden.trainer.base.printable import printable
 from leyden.trainer.launch import authentication
 from leyden.trainer.launch.authentication import MAX_PENDING, AuthenticatedListener, authenticate
 from leyden.trainer.launch.store import listening_socket
-from leyden.trainer.launch.worker_group import JobSpec
+from leyden.trainer.launch.worker_group import WorkerSpec
 from leyden.trainer.runs.secret import shared_secret
 
 SECRET = new_secret()
@@ -248,7 +248,7 @@ def test_a_secret_that_is_none_is_refused(tmp_path: Path, kind: str, monkeypatch
 def test_a_job_does_not_show_its_secret(tmp_path: Path) -> None:
     from machines import topology_config
 
-    job = JobSpec(topology_config(), tmp_path, "train", None)
+    job = WorkerSpec(topology_config(), tmp_path, "train", None)
     assert "secret" not in repr(job)
 
 

@@ -148,6 +148,36 @@ def test_eval_and_resume_name_the_file(
     assert sorted(run_dir.rglob("*")) == before
 
 
+@pytest.mark.parametrize(
+    ("key", "old", "words"),
+    [
+        (
+            "    log_grad_norm: false\n",
+            "",
+            "trainer.log_grad_norm config.yaml is of another version of Leyden: is missing",
+        ),
+        (
+            "log_grad_norm:",
+            "grad_norm:",
+            "trainer.grad_norm = false config.yaml is of another version of Leyden: ",
+        ),
+        ("components.tasks.classification.", "task.", "module leyden.trainer has no 'task'"),
+    ],
+    ids=["key", "name", "class"],
+)
+def test_a_run_of_another_version(
+    freeze: Freeze, capsys: pytest.CaptureFixture[str], key: str, old: str, words: str
+) -> None:
+    run_dir = freeze("run", *TINY)
+    text = (run_dir / "config.yaml").read_text()
+    key = key.replace("    ", text.partition("trainer:\n")[2].partition("max_epochs")[0])
+    assert text.count(key) == 1
+    (run_dir / "config.yaml").write_text(text.replace(key, old))
+    for verb in ("eval", "resume"):
+        assert main([verb, str(run_dir)]) == 2
+        assert words in " ".join(capsys.readouterr().err.split())
+
+
 def test_resume_names_a_damaged_summary(freeze: Freeze, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = freeze("run", *TINY)
     (run_dir / "summary.json").write_text('{"status": "done", "steps": "many"}')

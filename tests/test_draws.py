@@ -17,7 +17,6 @@ from torch.utils.data import DataLoader
 from leyden.trainer.base.signals import IgnoreStopSignals
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.batch import Part
-from leyden.trainer.core.keyed.attention import KeyedAttention
 from leyden.trainer.core.keyed.dropout import KeyedAlphaDropout, KeyedDropPath, SampleKeys
 from leyden.trainer.core.keyed.modules import keyed
 from leyden.trainer.data.lightning_data import LoaderData, SeedByRank
@@ -91,67 +90,8 @@ def test_a_layer_in_two_places_stays_one_layer() -> None:
 
 # attention
 
-MASKS = {
-    "none": {},
-    "causal": {"attn_mask": torch.ones(5, 5).triu(1).bool(), "is_causal": True},
-    "by head": {"attn_mask": torch.randn(12, 5, 5, generator=torch.Generator().manual_seed(2)).double()},
-    "padding": {"key_padding_mask": torch.arange(5).expand(6, 5) > torch.tensor([[1], [2], [3], [4], [4], [0]])},
-}
-MASKS["both"] = {**MASKS["causal"], **MASKS["padding"]}
-SHAPES = [{}, {"add_bias_kv": True}, {"add_zero_attn": True}, {"kdim": 6, "vdim": 10}, {"bias": False}]
 
-
-@pytest.mark.parametrize("masks", MASKS)
-@pytest.mark.parametrize("batch_first", [True, False])
-@pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: "-".join(shape) or "plain")
-def test_attention_with_explicit_weights_is_the_original(shape: Any, batch_first: bool, masks: str) -> None:
-    """At a dropout of 1e-12, which the explicit path takes and which drops nothing here."""
-    torch.manual_seed(0)
-    original = nn.MultiheadAttention(8, 2, dropout=0.0, batch_first=batch_first, dtype=torch.float64, **shape)
-    made = nn.MultiheadAttention(8, 2, dropout=1e-12, batch_first=batch_first, dtype=torch.float64, **shape)
-    made.load_state_dict(original.state_dict())
-    sample_keys = SampleKeys()
-    sample_keys.set(keys(6))
-    assert isinstance(keyed(nn.Sequential(made), sample_keys)[0], KeyedAttention)
-    sizes = [8, shape.get("kdim", 8), shape.get("vdim", 8)]
-    inputs = [torch.randn(*((6, 5) if batch_first else (5, 6)), size, dtype=torch.float64) for size in sizes]
-    given = dict(MASKS[masks])
-    if "add_bias_kv" in shape or "add_zero_attn" in shape:
-        given.pop("is_causal", None)  # with the hint the original hides what is added behind the mask
-    for options in ({}, {"average_attn_weights": False}, {"need_weights": False}):
-        expected = original(*inputs, **given, **options)
-        found = made(*inputs, **given, **options)
-        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
-
-
-def test_attention_drops_weights_by_the_sample_and_only_in_training() -> None:
-    torch.manual_seed(0)
-    attention = nn.MultiheadAttention(8, 2, dropout=0.5, batch_first=True)
-    names = list(attention.state_dict())
-    sample_keys = SampleKeys()
-    sample_keys.set(keys(6))
-    assert keyed(nn.Sequential(attention), sample_keys)[0] is attention
-    assert list(attention.state_dict()) == names
-    x = torch.randn(6, 5, 8)
-    whole, dropped = attention(x, x, x, average_attn_weights=False)
-    assert (dropped == 0).double().mean() == pytest.approx(0.5, abs=0.08)
-    sample_keys.set(keys(6)[2:5])
-    part, _ = attention(x[2:5], x[2:5], x[2:5])
-    torch.testing.assert_close(part, whole[2:5])
-    attention.eval()
-    plain = nn.MultiheadAttention(8, 2, batch_first=True)
-    plain.load_state_dict(attention.state_dict())
-    assert torch.equal(attention(x, x, x)[0], plain.eval()(x, x, x)[0])
-    attention.train()
-    sample_keys.set(None)
-    torch.manual_seed(5)
-    one = attention(x, x, x)[0]
-    torch.manual_seed(5)
-    plain.train().dropout = 0.5
-    assert torch.equal(one, plain(x, x, x)[0]), "without keys it is torch's own"
-
-
-def test_torchs_encoder_layer_and_timms_fused_attention_drop_by_the_sample() -> None:
+def test_timms_fused_attention_drops_by_the_sample() -> None:
     class Attention(nn.Module):
         """The attributes of timm.layers.Attention."""
 
@@ -160,17 +100,9 @@ def test_torchs_encoder_layer_and_timms_fused_attention_drop_by_the_sample() -> 
             self.fused_attn = True
             self.attn_drop = nn.Dropout(p)
 
-    net = nn.ModuleList([Attention(0.1), Attention(0.0), nn.TransformerEncoderLayer(8, 2, 16, 0.3, batch_first=True)])
-    sample_keys = SampleKeys()
-    keyed(net, sample_keys)
-    assert (net[0].fused_attn, net[1].fused_attn) == (False, True)
-    x = torch.randn(6, 5, 8)
-    sample_keys.set(keys(6))
-    before = torch.get_rng_state()
-    whole = net[2](x)
-    assert torch.equal(torch.get_rng_state(), before), "nothing is drawn from the process's stream"
-    sample_keys.set(keys(6)[:2])
-    torch.testing.assert_close(net[2](x[:2]), whole[:2])
+    net = nn.ModuleList([Attention(0.1), Attention(0.0)])
+    keyed(net, SampleKeys())
+    assert [module.fused_attn for module in net] == [False, True]
 
 
 @pytest.mark.slow
@@ -323,8 +255,9 @@ def test_modules_that_draw_by_themselves_are_named_once_the_innermost(freeze: Fr
     [
         ([*TINY, "model.dropout=0.2"], None),
         ([*POINTS, task("DropsOut")], "DropsOut.training_step"),
+        ([*ATTENDS, "+model.attention_dropout=0.1"], "model.block.attn (MultiheadAttention)"),
     ],
-    ids=["keyed dropout", "functional dropout"],
+    ids=["keyed dropout", "functional dropout", "attention"],
 )
 def test_nothing_is_said_of_what_draws_by_the_sample(options: list[str], names: str | None, freeze: Freeze) -> None:
     run_dir = freeze("run", *options)
@@ -346,7 +279,7 @@ def test_a_compiled_model_is_not_looked_into(freeze: Freeze, processes: Processe
 def test_watching_leaves_no_hook_behind(freeze: Freeze) -> None:
     from leyden.trainer.engine.part_draws import watched
 
-    net = Attends(10, (1, 8, 8))
+    net = Attends(10, (1, 8, 8), attention_dropout=0.3)
     keyed(net, SampleKeys())  # no keys: all draw by themselves
     config = load(freeze("run", *TINY))
     state: Any = SimpleNamespace(config=config, task=net, fabric=SimpleNamespace(device=torch.device("cpu")))

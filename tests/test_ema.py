@@ -156,24 +156,6 @@ def train(pools: Pools, run_dir: Path, verb: str = "train") -> str:
     return ""
 
 
-def test_an_average_that_was_saved_without_a_count_is_loaded(freeze: Freeze, tmp_path: Path) -> None:
-    """As versions before the warm-up saved it: a list in the order of the parameters. It goes on without warm-up."""
-    whole = freeze("whole", *NETS["mlp"], *SHORT, *EVERY_STEP, "callbacks.ema.warmup=false")
-    assert start(whole) == 0
-    resumed = cut_back(whole, tmp_path / "resumed", 3)
-    config = (resumed / "config.yaml").read_text()
-    (resumed / "config.yaml").write_text(config.replace("    warmup: false\n", ""))
-    for path in checkpoints.saved(resumed):
-        content = checkpoint_io.read(path)
-        content["callbacks"]["ema"] = {"average": list(content["callbacks"]["ema"]["average"].values())}
-        checkpoint_io.write(content, path)
-    assert start(resumed, "resume") == 0
-    assert distance(average(resumed), average(whole)) <= 1e-15
-    last = resumed / "checkpoints" / "last.ckpt"
-    assert callback_of(last)["updates"] == 5
-    assert checkpoint_io.read(last)["callbacks"]["ema"]["warmup"] is False
-
-
 def test_eval_uses_the_average(freeze: Freeze, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = freeze("run", *NETS["mlp"], *SHORT)
     assert start(run_dir) == 0

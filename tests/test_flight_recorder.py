@@ -11,7 +11,7 @@ from machines import topology_config
 from leyden.trainer.launch.error_files import ErrorFiles
 from leyden.trainer.launch.hangs.flight_recorder import recorder_environment, request_dump
 from leyden.trainer.launch.roles import LocalNode, Role
-from leyden.trainer.launch.worker_group import JobSpec, WorkerGroup
+from leyden.trainer.launch.worker_group import WorkerGroup, WorkerSpec
 
 RUN, GROUP = Path("/run"), Path("/tmp/group")
 
@@ -44,7 +44,7 @@ class NoStore:
 
 def group(tmp_path: Path, kind: str) -> WorkerGroup:
     config = topology_config("strategy=ddp", "topology.devices_per_node=2", f"topology.device.kind={kind}")
-    job = JobSpec(config, tmp_path, "train", None)
+    job = WorkerSpec(config, tmp_path, "train", None)
     return WorkerGroup(job, 0, LocalNode(0, 1, None), NoStore(), None, None)  # pyright: ignore[reportArgumentType]
 
 

@@ -1,10 +1,14 @@
 """The rule of the islands: conf, trainer, datasets and models meet in the YAML alone."""
 
 import ast
+import pkgutil
 import re
 from collections import Counter, defaultdict
+from itertools import islice
 from pathlib import Path
 from statistics import quantiles
+
+import leyden
 
 ROOT = Path(__file__).parents[1]
 ISLANDS = ("conf", "trainer", "datasets", "models")
@@ -60,6 +64,13 @@ def test_the_package_itself_starts_the_command_and_offers_the_interface() -> Non
         "leyden.trainer.cli.main",
         "leyden.trainer.cli.main.main",
     }
+
+
+def test_the_packages_end() -> None:
+    """A walk over them, which documentation tools make; the folder package/ held itself in an editable install."""
+    found = list(islice((each.name for each in pkgutil.walk_packages(leyden.__path__, "leyden.")), 3000))
+    assert len(found) == len(set(found)) < 3000
+    assert "leyden.trainer.engine.loop" in found
 
 
 def test_datasets_is_no_package() -> None:

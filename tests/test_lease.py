@@ -150,12 +150,12 @@ def test_whose_lease_is_taken_at_once(
         assert lease_of(tmp_path) == contender.lease
 
 
-def test_a_lease_of_release_0_1_is_read(tmp_path: Path) -> None:
-    """It has the first four fields, and its process does not hold it open."""
+def test_a_lease_without_what_is_not_known_is_read(tmp_path: Path) -> None:
+    """No pid namespace, no job; and its process does not hold it open."""
     own = Lease.own()
-    old = {"host": own.host, "boot": own.boot, "pid": os.getppid(), "started": leading.Lease.own().started}
-    (tmp_path / FILE).write_text(json.dumps({**old, "started": 1}) + "\n")
-    assert lease_of(tmp_path) == Lease(own.host, own.boot, os.getppid(), 1)
+    old = {"host": own.host, "boot": own.boot, "pid": os.getppid(), "started": 1, "namespace": 0}
+    (tmp_path / FILE).write_text(json.dumps(old) + "\n")
+    assert lease_of(tmp_path) == Lease(own.host, own.boot, os.getppid(), 1, 0)
     with hold_lease(tmp_path):
         pass
     started = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[19])
@@ -167,7 +167,7 @@ def test_a_lease_of_release_0_1_is_read(tmp_path: Path) -> None:
 FORGED = [
     "", "{", "[" * 3000, "null", "7", '{"pid": 1}', f'"{"x" * 10**6}"',
     *(
-        f'{{"host": {host}, "boot": "", "pid": {pid}, "started": {started}}}'
+        f'{{"host": {host}, "boot": "", "pid": {pid}, "started": {started}, "namespace": 0}}'
         for host, pid, started in [
             ('"h"', "-1", "-1"), ('"h"', "0", "1"), ('"h"', "true", "1"), ('"h\\u001b[2J"', "1", "1"),
             ('["h"]', "1", "1"), ('"h"', "1e3", "1"), ('"h"', "9" * 3900, "1"),

@@ -15,11 +15,11 @@ from hosts import TwoHosts, available
 from runs import TINY, Freeze, alive, children, distance, summary, wait_until, weights
 
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.schema import load
-from leyden.trainer.entrypoints.start import job_of, start
+from leyden.trainer.config.job import JobSpec
+from leyden.trainer.entrypoints.start import start, worker_spec
 from leyden.trainer.launch.multi_node import run_node
 from leyden.trainer.launch.signals import ReceivedSignals
-from leyden.trainer.launch.worker_group import JobSpec
+from leyden.trainer.launch.worker_group import WorkerSpec
 from leyden.trainer.runs import checkpoints
 from leyden.trainer.runs.secret import shared_secret
 
@@ -200,10 +200,10 @@ def test_an_agent_that_cannot_write_is_one_sentence(
 ) -> None:
     run_dir = freeze("run", *TWO_NODES)
 
-    def part(job: JobSpec, signals: ReceivedSignals) -> int:
+    def part(job: WorkerSpec, signals: ReceivedSignals) -> int:
         raise OSError(number, os.strerror(number), str(run_dir / "agent.json"))
 
-    assert run_node(job_of(load(run_dir), run_dir, "train", None), part) == 1
+    assert run_node(worker_spec(JobSpec.loaded(run_dir)), part) == 1
     printed = capsys.readouterr().err
     assert printed.startswith(says)
     assert "no checkpoint had been written" in printed

@@ -43,7 +43,8 @@ def test_what_a_model_names_is_left_out_of_the_decay() -> None:
     task = torch.nn.ModuleDict({"model": Tokens()})
     left = {"model.table", "model.token", "model.local.bias", "model.head.bias"}
     assert undecayed(task) & {name for name, _ in task.named_parameters()} == left
-    sgd = Optimizer(_target_="torch.optim.SGD", decay_bias_and_norm=False, lr=0.1, weight_decay=0.5)  # pyright: ignore[reportCallIssue]
+    keys = {"decay_bias_and_norm": False, "groups": [], "layer_decay": None, "lr_batch_size": None}
+    sgd = Optimizer.model_validate({"_target_": "torch.optim.SGD", "lr": 0.1, "weight_decay": 0.5, **keys})
     decayed, free = parameter_groups(task, group_options(task, sgd, 64, torch.optim.SGD))
     assert [tuple(p.shape) for p in decayed["params"]] == [(1, 4)], "a binary classifier's weight is a weight"
     assert len(free["params"]) == 4
@@ -52,10 +53,13 @@ def test_what_a_model_names_is_left_out_of_the_decay() -> None:
     assert len(parameter_groups(task, group_options(task, everything, 64, torch.optim.SGD))) == 5
 
 
+MODEL_KEYS = {"pretrained": None, "freeze": [], "unfreeze_at": None}
+
+
 @pytest.mark.parametrize("file", sorted(CONF.glob("*.yaml")), ids=lambda file: file.stem)
 def test_which_parameters_of_the_shipped_models_are_decayed(file: Path) -> None:
     """All matrices and filters; of the vision transformers not the class token and the positions."""
-    settings = Model.model_validate(yaml.safe_load(file.read_text()))
+    settings = Model.model_validate({**MODEL_KEYS, **yaml.safe_load(file.read_text())})
     if file.stem == "timm":
         pytest.importorskip("timm")
         settings = Model.model_validate({**settings.model_dump(by_alias=True), "name": "vit_tiny_patch16_224"})

@@ -15,13 +15,13 @@ from machines import topology_config
 from runs import TINY
 
 from leyden.trainer.cli.main import main
+from leyden.trainer.config.job import JobSpec
 from leyden.trainer.config.schema import Config
 from leyden.trainer.entrypoints import slurm_requeue
 from leyden.trainer.entrypoints.slurm_requeue import QueriedJob
 from leyden.trainer.launch.slurm.batch_script import array_script, job_script, options, task_ranges
 from leyden.trainer.launch.slurm.errors import sbatch_error
 from leyden.trainer.launch.slurm.job_steps import REQUEUE
-from leyden.trainer.launch.worker_group import JobSpec
 
 pytestmark = pytest.mark.thinned(2)
 

@@ -12,8 +12,8 @@ from slurm_cluster import NEEDS_SLURM, SlurmCluster
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.base.text import control_character
 from leyden.trainer.cli.main import main
+from leyden.trainer.config.job import JobSpec
 from leyden.trainer.launch.slurm.batch_script import array_script, job_script, log_path, options
-from leyden.trainer.launch.worker_group import JobSpec
 
 CANARY = "canary"
 TEXTS = [

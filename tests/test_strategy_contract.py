@@ -67,11 +67,6 @@ class PlainAndMisspelt(DDPStrategy):
         ...
 
 
-class Old(StrategyContract, DDPStrategy):
-    def settle(self, task):
-        ...
-
-
 class Fits(StrategyContract, DDPStrategy):
     def eval_weights(self, task):
         return super().eval_weights(task)
@@ -121,7 +116,6 @@ MISTAKES = {
     "Misspelt": ("Misspelt defines eval_weight, which nothing calls", "the hook of StrategyContract is eval_weights"),
     "Plain": ("Plain defines eval_weights, a hook of Leyden's StrategyContract", "class Plain(StrategyContract, DDP"),
     "PlainAndMisspelt": ("defines flush_pending_update, which nothing calls", "def flush_pending_updates, or"),
-    "Old": ("Old defines settle, which is called flush_pending_updates now",),
     "Pairs topology.devices_per_node=3": ("strategy=Pairs trains on at most 2 workers, but the topology has 3",),
     "Failing": ("RuntimeError: no idea",),
 }
@@ -160,14 +154,14 @@ ANSWERS = {
         False,
     ),
     "my_strategies.MyEASGD strategy.execution.elastic=true": (2, 0, False, False),
-    "leyden.trainer.strategies.asgd.ASGD strategy.simulate=true": (1, 0, False, True),
+    "leyden.trainer.strategies.asgd.ASGD strategy.execution.simulate=true": (1, 0, False, True),
     "leyden.trainer.strategies.local_sgd.LocalSGD": (2, 0, False, False),
     "lightning.fabric.strategies.DDPStrategy": (2, 0, False, False),
 }
 
 
 @pytest.mark.parametrize("case", ANSWERS)
-def test_a_run_that_was_frozen_without_its_processes_asks_the_class(mine: Path, freeze: Freeze, case: str) -> None:
+def test_processes_that_are_not_frozen_are_asked_of_the_class(mine: Path, freeze: Freeze, case: str) -> None:
     target, *options = case.split()
     options = [f"++{option}" for option in options]
     config = load(freeze("run", *TINY, TWO, f"strategy._target_={target}", *options, f"python_path=[{mine}]"))

@@ -100,12 +100,6 @@ def test_the_example_in_the_slurm_file_is_one(tmp_path: Path) -> None:
     assert slurm.time_min == 720
 
 
-def test_runs_that_were_frozen_with_less_can_still_be_read() -> None:
-    before = {"launcher": "local", "nodes": 1, "devices_per_node": 2, "device": {"kind": "cpu"}}
-    now = shipped("cpu", "topology.devices_per_node=2")
-    assert Topology.model_validate(before) == now  # the schema's defaults are those of train.yaml
-
-
 NO_GPU = pytest.mark.skipif(gpu_count() > 0, reason="there is a GPU")
 
 

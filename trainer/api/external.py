@@ -6,6 +6,7 @@ from pathlib import Path
 from ..base.errors import CannotStart, refuse
 from ..base.paths import absolute, shown
 from ..config.ended_runs import changed_since_end, end_reason
+from ..config.job import JobSpec
 from ..config.reopen import open_run
 from ..launch.external.rendezvous import ExternalRendezvous
 from ..launch.external.sizes import sizes
@@ -27,8 +28,8 @@ def freeze(*overrides: str, config_dir: str | Path | None = None) -> Path:
     """
     composer, words = composer_of(config_dir), with_external(overrides)
     run = composed_run(composer, words)
-    with new_run(composer, run, words, listens=False) as (folder, _):
-        return folder
+    with new_run(composer, run, words, listens=False) as (job, _):
+        return job.run_dir
 
 
 def work(folder: str | Path) -> Run:
@@ -50,7 +51,7 @@ def work(folder: str | Path) -> Run:
     if config.topology.launcher != "external":
         text = "another program starts the workers of leyden.work, and this run starts them itself"
         raise refuse(LAUNCHER, text, config.topology.launcher, "leyden.freeze, for a run of yours")
-    if end_reason(folder, config, None, changed_since_end(folder)) is None:
+    if end_reason(JobSpec(config, folder), changed_since_end(folder)) is None:
         _work(folder)
     return Run(folder)
 
@@ -72,15 +73,15 @@ def _work(folder: Path) -> None:
 
 
 def _lead(folder: Path, rendezvous: ExternalRendezvous) -> int:
-    from ..config.schema import load
     from ..entrypoints.external import lead
 
-    config, placed = load(folder), rendezvous.placement
+    job, placed = JobSpec.loaded(folder, "resume"), rendezvous.placement
+    config = job.config
     if (config.topology.nodes, config.topology.devices_per_node) != (placed.nodes, placed.devices_per_node):
         text = f"of the run differs from the {placed.nodes} hosts with {placed.devices_per_node} processes each"
         raise refuse("topology.nodes", text, config.topology.nodes, " ".join(sizes(placed)))
     try:
         with hold_lease(folder, listens=False):
-            return lead(config, folder, "resume", None, listens=False)
+            return lead(job, listens=False)
     except CannotStart as error:
         raise error.as_config_error() or refuse("leyden.work", str(error), executed=True) from error

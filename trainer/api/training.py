@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from ..base.errors import ConfigError, refuse
 from ..base.paths import shown
-from ..runs.folder import freeze, refuse_frozen
+from ..runs.folder import refuse_frozen
 from ..runs.lease import hold_lease
 from ..runs.summary import read_summary, write_summary
 from .run import Run
 
 if TYPE_CHECKING:
     from ..config.compose import ComposedRun, Composer
+    from ..config.job import JobSpec
     from ..config.schema import Config
 
 
@@ -59,8 +60,9 @@ def train(*overrides: str, config_dir: str | Path | None = None) -> Run:
     if run.config.launcher != "local":
         text = "leyden.train starts workers of this machine alone"
         raise refuse("topology.launcher", text, run.config.launcher, "the command leyden, or topology=local")
-    with new_run(composer, run, overrides, listens=False) as (folder, lease):
-        code = _train_here(run.config, folder, lease)
+    with new_run(composer, run, overrides, listens=False) as (job, lease):
+        code = _train_here(job, lease)
+    folder = job.run_dir
     trained = Run(folder)
     if code:
         error = str(trained.summary.get("error") or f"exit code {code}")
@@ -71,13 +73,15 @@ def train(*overrides: str, config_dir: str | Path | None = None) -> Run:
 @contextmanager
 def new_run(
     composer: "Composer", run: "ComposedRun", overrides: Sequence[str], listens: bool = True
-) -> Generator[tuple[Path, ExitStack], None, None]:
-    """The folder of a new run with its frozen config, and what holds its lease. A run that is refused inside by a
+) -> Generator[tuple["JobSpec", ExitStack], None, None]:
+    """The job of a new run, whose config is frozen, and what holds the run's lease. A run that is refused inside by a
     ConfigError leaves no folder.
 
     Args:
         listens: whether a stop signal ends the process while it waits for the lease.
     """
+    from ..config.job import JobSpec, freeze
+
     claim = composer.claim(run, overrides)
     folder = claim.folder
     with ExitStack() as lease:
@@ -85,9 +89,9 @@ def new_run(
         lease.enter_context(hold_lease(folder, listens))
         refuse_frozen(folder, "hydra.run.dir")
         try:
-            freeze(folder, composer.frozen_in(run, folder))
+            config = freeze(folder, composer.frozen_in(run, folder))
             composer.write_dot_hydra(run, folder)
-            yield folder, lease
+            yield JobSpec(config, folder), lease
         except ConfigError as error:
             claim.release()
             raise composer.with_remedies(error.located(composer.origin(overrides).where), overrides) from None
@@ -107,29 +111,27 @@ def composed_run(composer: "Composer", overrides: Sequence[str]) -> "ComposedRun
     return run
 
 
-def _train_here(config: "Config", folder: Path, lease: ExitStack) -> int:
-    from ..config.schema import load
+def _train_here(job: "JobSpec", lease: ExitStack) -> int:
     from ..launch.roles import is_alone
 
-    if not is_alone(config) or config.topology.max_restarts:
+    if not is_alone(job.config) or job.config.topology.max_restarts:
         lease.close()  # the agent leads
-        return _by_agent(folder)
+        return _by_agent(job)
     from ..base.errors import CannotStart
     from ..entrypoints.start import start_here
 
     try:
-        # as the workers read it
-        return start_here(load(folder), folder, "train", None, listens=False)
+        return start_here(job, listens=False)
     except CannotStart as error:
         raise error.as_config_error() or refuse("leyden.train", str(error), executed=True) from error
     except KeyboardInterrupt:
-        write_summary(folder, {**read_summary(folder), "status": "interrupted"})
+        write_summary(job.run_dir, {**read_summary(job.run_dir), "status": "interrupted"})
         raise
 
 
-def _by_agent(folder: Path) -> int:
+def _by_agent(job: "JobSpec") -> int:
     """Run the agent as a process of its own, which takes the signals; its output is printed here."""
-    command = [sys.executable, "-P", "-m", "leyden.trainer.entrypoints.start", str(folder)]
+    command = [sys.executable, "-P", "-m", "leyden.trainer.entrypoints.start", *job.to_argv()]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=subprocess.STDOUT, text=True, errors="replace") as agent:
         assert agent.stdout is not None

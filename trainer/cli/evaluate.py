@@ -7,6 +7,7 @@ from ..base.errors import refuse
 from ..base.paths import absolute
 from ..config.evaluation_data import MOVABLE, OUT, refuse_data_modules, refuse_without_model, with_data
 from ..config.evaluation_views import EvaluationViews
+from ..config.job import JobSpec
 from ..config.provenance import Given
 from ..config.reopen import DEVICE_KIND, change, evaluated_with, open_run, read_changes
 from ..entrypoints.fork_server import prepare
@@ -32,7 +33,7 @@ def evaluate(parsed: argparse.Namespace) -> int:
     if config.launcher == "node":
         return print_node_command(config, run.checkpoint or run.folder, "--eval ")
     with evaluated_with(config.topology.device.kind if kinds else None, views, variables):
-        return start_run(config, run.folder, "eval", run.checkpoint)
+        return start_run(JobSpec.loaded(run.folder, "eval", run.checkpoint))
 
 
 def _divided(overrides: list[str], named: str) -> tuple[list[str], list[str]]:

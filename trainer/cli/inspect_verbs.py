@@ -25,6 +25,7 @@ def stop(parsed: argparse.Namespace) -> int:
 
 def doctor(parsed: argparse.Namespace) -> int:
     from ..config.compose import Composer
+    from ..config.job import JobSpec
     from ..diagnostics.doctor.freeze import frozen_doctor_run, training_freezer
     from ..diagnostics.doctor.training.run import START, examine_training, plan_training, split
 
@@ -37,7 +38,7 @@ def doctor(parsed: argparse.Namespace) -> int:
     if config.launcher == "node":
         return print_node_command(config, claimed.folder)
     try:
-        code = start_run(config, claimed.folder, "train", None)
+        code = start_run(JobSpec(config, claimed.folder))
     except ConfigError:
         claimed.release()
         raise

@@ -12,6 +12,7 @@ from ..base.errors import CannotStart, ConfigError, SystemFailure, refuse
 
 if TYPE_CHECKING:
     from ..config.compose import ComposedRun
+    from ..config.job import JobSpec
 
 
 def train(parsed: argparse.Namespace) -> int:
@@ -61,15 +62,15 @@ def _start_new(composer: Any, parsed: argparse.Namespace) -> int:
     existing = _existing(composer, run)
     if existing is not None:
         return go_on(parsed, existing, [f"topology.{key}={getattr(run.config.topology, key)}" for key in _SIZES])
-    with new_run(composer, run, overrides) as (folder, lease):
+    with new_run(composer, run, overrides) as (job, lease):
         _announce(run, overrides)
-        if run.config.launcher == "node":
-            print(f"run folder: {shown(folder)}")
-            return print_node_command(run.config, folder)
-        if run.config.launcher == "slurm":
+        if job.config.launcher == "node":
+            print(f"run folder: {shown(job.run_dir)}")
+            return print_node_command(job.config, job.run_dir)
+        if job.config.launcher == "slurm":
             # the job may begin, and lead, before sbatch returns
             lease.close()
-        return start_run(run.config, folder, "train", None)
+        return start_run(job)
 
 
 def _for_started_processes(composer: Any, overrides: list[str]) -> list[str]:
@@ -83,24 +84,23 @@ def _for_started_processes(composer: Any, overrides: list[str]) -> list[str]:
     return with_sizes(overrides, composer.composed(overrides).topology)
 
 
-def start_run(config: Any, folder: Path, verb: str, checkpoint: Path | None) -> int:
+def start_run(job: "JobSpec") -> int:
     from ..base.paths import shown
 
-    if config.launcher == "slurm":
+    if job.config.launcher == "slurm":
         from ..launch.slurm.submit import submit
-        from ..launch.worker_group import JobSpec
 
-        code = submit(JobSpec(config, folder, verb, checkpoint))
-        if verb == "train":
-            print(f"run folder: {shown(folder)}", flush=True)
+        code = submit(job)
+        if job.verb == "train":
+            print(f"run folder: {shown(job.run_dir)}", flush=True)
         return code
-    if config.launcher == "external" and verb != "eval":
+    if job.config.launcher == "external" and not job.is_evaluation:
         from ..entrypoints.external import lead
 
-        return _as_config_error(verb, lambda: lead(config, folder, verb, checkpoint))
-    from ..entrypoints.start import start
+        return _as_config_error(job.verb, lambda: lead(job))
+    from ..entrypoints.start import start_job
 
-    return _as_config_error(verb, lambda: start(folder, verb, checkpoint))
+    return _as_config_error(job.verb, lambda: start_job(job))
 
 
 def _as_config_error(verb: str, run: Callable[[], int]) -> int:
@@ -225,9 +225,9 @@ def _differing(one: Any, other: Any, key: str = "") -> Iterator[str]:
 def go_on(parsed: argparse.Namespace, folder: Path, changes: list[str]) -> int:
     """Resume the run of a folder from its last checkpoint. Returns its exit code; 0 where nothing is left to train."""
     from ..config.ended_runs import changed_since_end, end_reason
-    from ..config.schema import load
+    from ..config.job import JobSpec
 
-    ended = end_reason(folder, load(folder), None, changed_since_end(folder))
+    ended = end_reason(JobSpec.loaded(folder), changed_since_end(folder))
     if ended is not None:
         print(f"nothing is left to train: the run {ended}", flush=True)
         return 0
@@ -237,6 +237,7 @@ def go_on(parsed: argparse.Namespace, folder: Path, changes: list[str]) -> int:
 def resume(parsed: argparse.Namespace) -> int:
     from ..base.paths import absolute
     from ..config.ended_runs import refuse_ended
+    from ..config.job import JobSpec
     from ..config.reopen import change, open_run, read_changes, written_changes
     from ..config.target_policy.untrusted_runs import refuse_foreign
     from ..entrypoints.fork_server import prepare
@@ -264,17 +265,18 @@ def resume(parsed: argparse.Namespace) -> int:
     with ExitStack() as resuming:
         if config.launcher in ("local", "external"):
             resuming.enter_context(hold_lease(run.folder))
-        refuse_ended(run.folder, config, run.checkpoint, changes.dotted)
+        refuse_ended(JobSpec(config, run.folder, "resume", run.checkpoint), changes.dotted)
         resuming.enter_context(written_changes(run, changes))
         (run.folder / STOP_REQUESTED).unlink(missing_ok=True)
         if config.launcher == "node":
             return print_node_command(config, run.checkpoint or run.folder)
-        return start_run(config, run.folder, "resume", run.checkpoint)
+        return start_run(JobSpec.loaded(run.folder, "resume", run.checkpoint))
 
 
 def node(parsed: argparse.Namespace) -> int:
     from ..config.ended_runs import changed_since_end, refuse_ended
     from ..config.evaluation_data import refuse_without_model
+    from ..config.job import JobSpec
     from ..config.reopen import open_run
     from ..config.target_policy.untrusted_runs import refuse_foreign
     from ..launch.rendezvous import Rendezvous
@@ -292,15 +294,15 @@ def node(parsed: argparse.Namespace) -> int:
         if config.launcher == "slurm":
             text = "this run is started by Slurm, on all its nodes"
         raise refuse("topology.launcher", text, config.launcher, f"leyden resume {named}")
-    if parsed.eval:
+    job = JobSpec(config, run.folder, "eval" if parsed.eval else "resume", run.checkpoint)
+    if job.is_evaluation:
         refuse_without_model(config)
     else:
-        refuse_ended(run.folder, config, run.checkpoint, changed_since_end(run.folder))
-    from ..entrypoints.start import job_of
+        refuse_ended(job, changed_since_end(run.folder))
+    from ..entrypoints.start import worker_spec
     from ..launch.multi_node import launch
 
-    verb = "eval" if parsed.eval else "resume"
-    code = _as_config_error("node", lambda: launch(job_of(config, run.folder, verb, run.checkpoint), rendezvous))
+    code = _as_config_error("node", lambda: launch(worker_spec(job), rendezvous))
     if config.doctor is None:
         return code
     from ..diagnostics.doctor.training.run import examine_training

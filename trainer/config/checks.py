@@ -343,9 +343,6 @@ def _callback_configs(config: Config) -> Iterator[Problem]:
         if node is None:
             continue
         key, cls = f"callbacks.{name}", _class(f"callbacks.{name}", node)
-        if hasattr(cls, "refuses"):
-            text = f"{cls.__name__} defines refuses, which is called validate_config now"
-            yield Problem(key, text, node.target, f"def validate_config in {cls.__name__}")
         if hasattr(cls, "validate_config"):
             yield from cls.validate_config(config, key, node)
 

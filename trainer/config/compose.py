@@ -17,7 +17,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from ..base.errors import ConfigError, Problem, raise_all, refuse
 from ..base.paths import absolute
 from ..runs.folder import Claim, claim
-from ..runs.renamed import renamed_in
 from .checks import check_classes, check_values
 from .composition.hydra_errors import explained
 from .composition.loader import SHIPPED, Loader, dataset_spelled, without
@@ -56,9 +55,7 @@ class ComposedRun:
 
     def notices(self) -> list[str]:
         """Changes that the composition made to the user's keys, one line each."""
-        composed = OmegaConf.to_container(self.composed)
-        assert isinstance(composed, dict)
-        return [*notices(self.dropped), *renamed_in({str(key): value for key, value in composed.items()})]
+        return notices(self.dropped)
 
 
 class Composer:

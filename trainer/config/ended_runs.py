@@ -11,29 +11,30 @@ from ..runs.checkpoints import LAST, step_of
 from ..runs.folder import CHANGES
 from ..runs.frozen import changes_of
 from ..runs.summary import SUMMARY, read_summary
+from .job import JobSpec
 from .schema import Config, load
 
 EPOCHS, STEPS, TIME = "trainer.max_epochs", "trainer.max_steps", "trainer.max_time"
 
 
-def refuse_ended(run_dir: Path, config: Config, checkpoint: Path | None, changed: Collection[str]) -> None:
+def refuse_ended(job: JobSpec, changed: Collection[str]) -> None:
     """Refuse to resume a completed run in which nothing would be trained.
 
     Args:
-        config: of the resumed run.
-        checkpoint: named by the user; from one older than the last a run always continues.
+        job: from a checkpoint older than the last a run always continues.
         changed: keys that the resumption changes.
 
     Raises:
         ConfigError: the run is complete.
     """
-    reason = end_reason(run_dir, config, checkpoint, changed)
+    reason = end_reason(job, changed)
     if reason is not None:
-        raise refuse("RUN", reason, shown(run_dir), _remedy(run_dir, config))
+        raise refuse("RUN", reason, shown(job.run_dir), _remedy(job.run_dir, job.config))
 
 
-def end_reason(run_dir: Path, config: Config, checkpoint: Path | None, changed: Collection[str]) -> str | None:
+def end_reason(job: JobSpec, changed: Collection[str]) -> str | None:
     """Where and why the run ended, and the key to raise; None if it can continue. Arguments as `refuse_ended`."""
+    config, run_dir, checkpoint = job.config, job.run_dir, job.checkpoint
     if config.doctor is not None:
         return None
     if config.pipeline is not None:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,13 @@ from ..base.untrusted_file import DamagedFile
 from ..hardware.topology import resolve_device_kind
 from ..runs.folder import CHANGES, FROZEN, run_and_checkpoint
 from ..runs.frozen import OpenedRun
-from ..runs.renamed import with_new_names
 from .checks import check_classes, check_values
 from .evaluation_views import VARIABLE, EvaluationViews
 from .provenance import Given, Origin
 from .schema import EVALUATION_DEVICE, Config
 from .target_policy.untrusted_runs import restricted
 from .targets import make_importable
-from .validation import unknown_key, validated
+from .validation import MISSING, schema_keys, unknown_key, validated
 
 DEVICE_KIND = "topology.device.kind"
 RESUMABLE = (
@@ -71,7 +70,7 @@ class FrozenRun:
             ConfigError: with every mistake found.
         """
         try:
-            config = validated(restricted(self.values, self.folder, self.owners))
+            config = self._of_this_version()
             check_values(config, resumed=True)
             if before_classes is not None:
                 before_classes(config)
@@ -82,11 +81,25 @@ class FrozenRun:
         self._note_processes(config)
         return config
 
+    def _of_this_version(self) -> Config:
+        try:
+            return validated(restricted(self.values, self.folder, self.owners))
+        except ConfigError as error:
+            raise ConfigError(*map(_of_another_version, error.problems), context=error.context) from None
+
     def _note_processes(self, config: Config) -> None:
-        """Record changed processes, except in a run frozen before this node existed."""
-        before, now = self.values.get("processes"), config.processes
-        if before is not None and now is not None and now.model_dump() != before:
+        """Record changed processes."""
+        now = config.processes
+        if now is not None and now.model_dump() != self.values.get("processes"):
             self.values["processes"] = self.resolved["processes"] = now.model_dump()
+
+
+def _of_another_version(problem: Problem) -> Problem:
+    """A key that the frozen config lacks, or has under an old name; other problems as they are."""
+    if problem.text != MISSING and problem.key in schema_keys():
+        return problem
+    text = f"{FROZEN} is of another version of Leyden: {problem.text.splitlines()[0]}"
+    return replace(problem, text=text, remedy="that version, or a new run")
 
 
 @dataclass
@@ -126,8 +139,7 @@ def change(run: FrozenRun, changes: Changes) -> None:
             node = node.get(parent)
             if not isinstance(node, dict):
                 raise refuse(".".join(parents[:depth]), "holds no keys in this run")
-        # a run frozen before a key existed does not have it
-        if last not in node and not key.startswith("strategy.") and key not in RESUMABLE:
+        if last not in node and not key.startswith("strategy."):
             raise ConfigError(unknown_key(key, value, run.values)).located(run.origin.where)
         node[last] = deepcopy(value)
     before = _device_kind(run.values)
@@ -223,7 +235,7 @@ def chosen_nodes(groups: Sequence[str], overrides: list[str], config_dir: str | 
     from .composition.resolved_values import plain, without_hydra
 
     chosen = without_hydra(Composer(config_dir).composed(overrides))
-    return with_new_names({group: plain(chosen[group]) for group in groups})
+    return {group: plain(chosen[group]) for group in groups}
 
 
 def _not_changeable(key: str, value: Any, typed: str) -> Problem:

@@ -55,18 +55,17 @@ class DatasetConfig(Target):
     partitions: Count
     partition_order: list[PartitionNumber] | list[list[PartitionNumber]] | None
     num_workers: Annotated[int, Field(ge=0)]
-    # with defaults, for runs that were frozen before these keys existed
-    partitioning: Literal["random", "class_balanced", "contiguous"] = "random"
-    sampling: Literal["instance_balanced", "class_balanced", "square_root"] = "instance_balanced"
-    shuffling: Literal["global", "blocks"] = "global"
-    shuffle_block: Count = 64
-    shuffle_buffer: Count = 128
-    drop_last: bool = False
-    threads: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
-    prefetch: Annotated[int, Field(ge=0)] = 2
-    cache: Literal["none", "memory", "device"] = "none"
+    partitioning: Literal["random", "class_balanced", "contiguous"]
+    sampling: Literal["instance_balanced", "class_balanced", "square_root"]
+    shuffling: Literal["global", "blocks"]
+    shuffle_block: Count
+    shuffle_buffer: Count
+    drop_last: bool
+    threads: Literal["auto"] | Annotated[int, Field(ge=0)]
+    prefetch: Annotated[int, Field(ge=0)]
+    cache: Literal["none", "memory", "device"]
     max_bad_samples: Annotated[int, Field(ge=0)]
-    assumed: AssumedData = AssumedData()
+    assumed: AssumedData
 
 
 class PinnedWeights(Strict):
@@ -95,13 +94,12 @@ class Model(Target):
 
     parallel: dict[str, Any] | None = None
     """How strategies may split it."""
-    # with defaults, for runs that were frozen before these keys existed
-    pretrained: str | bool | PinnedWeights | None = None
+    pretrained: str | bool | PinnedWeights | None
     """Initial weights; without `public_weights` true or false is an argument of the constructor."""
     public_weights: PackagedWeights | None = None
     """What `pretrained=true` takes."""
-    freeze: list[str] = Field(default_factory=list)
-    unfreeze_at: Count | None = None
+    freeze: list[str]
+    unfreeze_at: Count | None
 
     @property
     @override
@@ -136,10 +134,9 @@ class ParameterGroup(BaseModel):
 
 class Optimizer(Target):
     decay_bias_and_norm: bool
-    # with defaults, for runs that were frozen before these keys existed
-    groups: list[ParameterGroup] = Field(default_factory=list)
-    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
-    lr_batch_size: Count | None = None
+    groups: list[ParameterGroup]
+    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] | None
+    lr_batch_size: Count | None
 
     def batch_scale(self, batch_size: int) -> float:
         """Factor on learning rates that are meant for a batch of lr_batch_size samples."""
@@ -238,20 +235,19 @@ class Trainer(Strict):
     compile: bool | CompileOptions
     channels_last: bool
     enable_progress_bar: bool
-    # Defaults for runs frozen before these keys existed.
-    hang_timeout: Annotated[float, Field(gt=0.0)] | None = None
-    async_checkpoint: bool = True
-    val_check_interval: Interval | None = None
-    num_sanity_val_steps: Annotated[int, Field(ge=-1)] = 0
-    overfit_batches: Limit = 0.0
-    max_time: str | dict[str, int | float] | None = None
-    detect_anomaly: bool = False
-    exact_dropout: bool = True
-    benchmark: bool = False
-    matmul_precision: Literal["highest", "high", "medium"] | None = None
-    profiler: ProfilerOptions | None = None
-    activation_checkpointing: bool | Annotated[list[str], Field(min_length=1)] = False
-    log_grad_norm: bool = False
+    hang_timeout: Annotated[float, Field(gt=0.0)] | None
+    async_checkpoint: bool
+    val_check_interval: Interval | None
+    num_sanity_val_steps: Annotated[int, Field(ge=-1)]
+    overfit_batches: Limit
+    max_time: str | dict[str, int | float] | None
+    detect_anomaly: bool
+    exact_dropout: bool
+    benchmark: bool
+    matmul_precision: Literal["highest", "high", "medium"] | None
+    profiler: ProfilerOptions | None
+    activation_checkpointing: bool | Annotated[list[str], Field(min_length=1)]
+    log_grad_norm: bool
 
     @property
     def reads_gradients(self) -> bool:
@@ -277,20 +273,20 @@ class Config(Strict):
     tags: list[str]
     init_from: str | None
     dataset: DatasetConfig
-    augment: Target | None = None
-    model: Model | None = None
+    augment: Target | None
+    model: Model | None
     task: Target
     strategy: Target
     topology: Topology
-    optimizer: Optimizer | None = None
-    schedule: Schedule | None = None
+    optimizer: Optimizer | None
+    schedule: Schedule | None
     callbacks: dict[str, Target | None]
     logger: dict[str, Target | None]
     trainer: Trainer
     python_path: list[str] = Field(default_factory=list)
     """Folders appended to sys.path in every worker: the command's working directory, and --config-dir."""
     composition: Composition = Composition()
-    """Written when the config is frozen; missing in runs frozen before the key existed."""
+    """Written when the config is frozen."""
     doctor: Doctor | None = None
     """None: the run trains."""
     pipeline: Pipeline | None = None
@@ -372,7 +368,7 @@ def load(run_dir: Path) -> Config:
     if os.environ.get(EVALUATION_DATASET):
         values |= json.loads(os.environ[EVALUATION_DATASET])["values"]
     config = Config.model_validate(restricted(values, run_dir, opened.owners))
-    # derived for runs frozen before this node existed, for one more release
+    # absent after a change of the topology by hand
     return config if config.processes is not None else with_processes(config)
 
 

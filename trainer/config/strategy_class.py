@@ -111,15 +111,6 @@ HOOKS = (
 )  # fmt: skip
 """Every name that a strategy may define: those of StrategyContract, which a config error must not import."""
 
-_RENAMED_HOOKS = {
-    "refuses": "validate_config", "building": "build_context", "turns": "ticket_source", "lead": "max_step_skew",
-    "settle": "flush_pending_updates", "updates_put_off": "updates_pending", "evaluated": "eval_weights",
-    "others_judged": "other_eval_weights", "measured": "extra_metrics", "whole_tensors": "full_tensors",
-    "tensor_pieces": "tensor_slices", "own_tensors": "local_tensors", "whole_shapes": "full_shapes",
-    "leave": "disconnect",
-}  # fmt: skip
-"""Renamed hooks of release 0.1, which would never be called."""
-
 _LIBRARIES = ("builtins", "torch", "lightning", "lightning_fabric", "leyden")
 
 
@@ -141,10 +132,7 @@ def hook_problems(found: Any) -> Iterator[Problem]:
 
 def _hook_problem(found: type, name: str, inherits: bool) -> Iterator[Problem]:
     key, cls = "strategy._target_", found.__name__
-    if name in _RENAMED_HOOKS:
-        new = _RENAMED_HOOKS[name]
-        yield Problem(key, f"{cls} defines {name}, which is called {new} now", cls, f"def {new} in {cls}")
-    elif name in HOOKS and not inherits:
+    if name in HOOKS and not inherits:
         base = found.__bases__[0].__name__
         text = f"{cls} defines {name}, a hook of Leyden's StrategyContract, and does not inherit it"
         remedy = f"class {cls}(StrategyContract{'' if base == 'object' else f', {base}'}), "

@@ -12,6 +12,7 @@ from .known_names import CHOICES, Known, known_value
 from .known_names import known as known_word
 from .schema import Config, Target, with_processes_known_before_import
 
+MISSING = "is missing"
 NO_IMPORT_PATH = "must be an import path, such as package.module.Class"
 
 KINDS = {
@@ -226,7 +227,7 @@ def _missing(key: str) -> Problem:
     if name == "_target_":
         group = parent.split(".")[0]
         return Problem(parent, f"has no _target_, so there is no class to build: choose one with {group}=NAME")
-    return Problem(key, "is missing", remedy=f"{key}=...")
+    return Problem(key, MISSING, remedy=f"{key}=...")
 
 
 def _allowed(detail: Any) -> str:

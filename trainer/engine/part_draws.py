@@ -13,7 +13,6 @@ from ..base.errors import listed
 from ..base.log import log
 from ..base.rng import mix, seed_host
 from ..core.batch import Part
-from ..core.keyed.attention import KeyedAttention
 from ..core.keyed.dropout import KeyedDropout
 from ..core.state import RunState
 from .evaluate import run_step
@@ -85,7 +84,7 @@ class _Watch:
         self._states = self._now()
 
     def on(self, name: str, module: nn.Module) -> Iterator[Any]:
-        kind = module.original if isinstance(module, (KeyedDropout, KeyedAttention)) else type(module).__name__
+        kind = module.original if isinstance(module, KeyedDropout) else type(module).__name__
         title = f"{name} ({kind})"
 
         def begin(module: nn.Module, inputs: Any) -> None:

@@ -14,7 +14,7 @@ from ..base.regular_file import NotRegularFile
 from ..base.signals import STATUS, StopRequest
 from ..config.evaluation_data import metrics_file
 from ..config.faults import stated
-from ..config.schema import Config
+from ..config.job import JobSpec
 from ..core.checkpoints import checkpoint_io
 from ..core.checkpoints.checkpoint_content import misfit
 from ..core.checkpoints.checkpoint_io import NotFiniteCheckpoint
@@ -40,14 +40,13 @@ from .network.teacher import load_teacher
 from .report import announce, finish, print_end
 
 
-def prepare(
-    config: Config, run_dir: Path, verb: str, from_checkpoint: Path | None, stop_request: StopRequest
-) -> RunState:
+def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
     """The state of a training that is ready to begin, or to go on from a checkpoint.
 
     Raises:
         CannotStart: with the message for the user.
     """
+    config, run_dir = job.config, job.run_dir
     try:
         check_machines(config, run_dir)
         enable_nccl_log(config, run_dir)
@@ -55,11 +54,11 @@ def prepare(
         state.alone_in_process = True
         check_transport(config, run_dir, state.fabric.device)
         check_disk_space(state)
-        if verb != "eval":
-            refuse_monitor_before_validation(state, resumed=verb == "resume")
+        if not job.is_evaluation:
+            refuse_monitor_before_validation(state, resumed=job.verb == "resume")
             load_teacher(state)
-        continued = verb != "train" and continue_from(state, from_checkpoint, to_evaluate=verb == "eval")
-        if not continued and verb == "eval":
+        continued = job.verb != "train" and continue_from(state, job.checkpoint, to_evaluate=job.is_evaluation)
+        if not continued and job.is_evaluation:
             raise CannotStart(f"{run_dir} has no checkpoint to evaluate; leyden resume {shown(run_dir)} makes one")
         if not continued:
             load_initial_weights(state)
@@ -67,7 +66,7 @@ def prepare(
     except CannotStart:
         raise
     except NotFiniteCheckpoint as error:
-        if verb == "eval":
+        if job.is_evaluation:
             raise
         raise CannotStart(str(error)) from error
     except (ValueError, OSError) as error:

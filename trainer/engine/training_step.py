@@ -144,13 +144,12 @@ class TrainingStep:
         run = run_step if self._state.drawing is not None else run_watched
         self._output = output = run(self._state, "training_step", *arguments)
         loss = output.get("loss") if isinstance(output, dict) else output
-        step = f"{type(self._state.task).__name__}.training_step"
         if output is None:
-            self._refuse_to_skip(step)
+            self._refuse_to_skip(f"{type(self._state.task).__name__}.training_step")
             self._state.loss_watch.skip(self._state.task)
             return None
         if not isinstance(loss, Tensor):
-            kind = type(loss).__name__
+            step, kind = f"{type(self._state.task).__name__}.training_step", type(loss).__name__
             raise TypeError(f"{step} must return the loss (a tensor, or a dict with 'loss') or None, not {kind}")
         self._state.loss_watch.add()
         # a reduced precision would round the part's weight

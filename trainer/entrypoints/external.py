@@ -2,12 +2,11 @@
 
 import os
 import time
-from pathlib import Path
 
 from ..base.errors import ConfigError, refuse
 from ..base.handshake import SECRET
 from ..base.paths import shown
-from ..config.schema import Config, load
+from ..config.job import JobSpec
 from ..hardware.affinity import bind
 from ..hardware.comm_env import apply
 from ..hardware.discovery.addresses import interface_towards
@@ -26,7 +25,7 @@ _AFTER_THE_FIRST_S = 3.0
 the lowest of the ranks that it finds ended together as the root cause."""
 
 
-def lead(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, listens: bool = True) -> int:
+def lead(job: JobSpec, listens: bool = True) -> int:
     """Rank 0's part of a run whose folder it has frozen: announce it to the others, and train. Returns the exit code.
 
     Args:
@@ -38,12 +37,12 @@ def lead(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, list
     rendezvous = ExternalRendezvous.current
     if rendezvous is None:
         text = "another program starts the processes of this run, each with this same command"
-        remedy = f"torchrun --nproc_per_node={config.topology.devices_per_node} --no-python leyden ..., "
+        remedy = f"torchrun --nproc_per_node={job.config.topology.devices_per_node} --no-python leyden ..., "
         raise refuse(LAUNCHER, text, "external", f"{remedy}or {LAUNCHER}=local")
-    store, secret = rendezvous.serve(), shared_secret(run_dir)
-    run = Announcement(str(run_dir), verb, str(checkpoint or ""), store.host, store.port)
+    store, secret = rendezvous.serve(), shared_secret(job.run_dir)
+    run = Announcement(*job.to_argv(), store.host, store.port)
     rendezvous.announce(run.signed(secret))
-    return _work(config, rendezvous, run, secret, listens)
+    return _work(job, rendezvous, run, secret, listens)
 
 
 def follow(rendezvous: ExternalRendezvous, listens: bool = True) -> int:
@@ -62,14 +61,15 @@ def follow(rendezvous: ExternalRendezvous, listens: bool = True) -> int:
     if not run.is_signed_by(secret):
         text = "is announced by a process that does not know the run's secret, or this host has another folder there"
         raise refuse("hydra.run.dir", text, shown(run.run_dir), "hydra.run.dir=FOLDER on a file system of all hosts")
-    return _work(load(run.run_dir), rendezvous, run, secret, listens)
+    job = JobSpec.from_argv([run.folder, run.verb, run.checkpoint])
+    return _work(job, rendezvous, run, secret, listens)
 
 
-def _work(config: Config, rendezvous: ExternalRendezvous, run: Announcement, secret: bytes, listens: bool) -> int:
-    rank, topology = rendezvous.world.rank, config.topology
+def _work(job: JobSpec, rendezvous: ExternalRendezvous, run: Announcement, secret: bytes, listens: bool) -> int:
+    rank, config, topology = rendezvous.world.rank, job.config, job.config.topology
     interface = None if run.address == LOOPBACK else interface_towards(run.address)
     node = LocalNode(rank // topology.devices_per_node, topology.nodes, interface)
-    apply(topology, run.run_dir, rank)
+    apply(topology, job.run_dir, rank)
     # of one worker, too: the group that a strategy makes for it cannot listen at the rendezvous
     os.environ |= dict(_store_variables(run, rendezvous, secret))
     if not is_alone(config):
@@ -87,7 +87,7 @@ def _work(config: Config, rendezvous: ExternalRendezvous, run: Announcement, sec
                 time.sleep(_AFTER_THE_FIRST_S)
         return first
 
-    return run_in_process(config, run.run_dir, run.verb, run.start, listens, reports)
+    return run_in_process(job, listens, reports)
 
 
 def _store_variables(run: Announcement, rendezvous: ExternalRendezvous, secret: bytes) -> list[tuple[str, str]]:

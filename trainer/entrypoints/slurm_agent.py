@@ -2,11 +2,12 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ..config.ended_runs import changed_since_end, end_reason
-from ..config.schema import load
+from ..config.job import JobSpec
 from ..launch.agent import first_usable
 from ..launch.multi_node import follow, lead, run_node
 from ..launch.rendezvous import Rendezvous
@@ -14,56 +15,55 @@ from ..launch.signals import ReceivedSignals
 from ..launch.slurm.batch_script import folder, script_path
 from ..launch.slurm.rendezvous import JOIN_TIMEOUT_S, own_address, published, wait_for_leader
 from ..launch.store import listening_socket
-from ..launch.worker_group import JobSpec
+from ..launch.worker_group import WorkerSpec
 from ..runs.checkpoints import intact
 from ..runs.exit_codes import EXIT_CODES
 from ..runs.slurm import STOP_REQUESTED
 from ..runs.summary import mark_failed
-from .start import job_of, start_here
+from .start import start_here, worker_spec
 
 _MODULE = "leyden.trainer.entrypoints.slurm_agent"
 _AGENT_VARIABLES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE")
 """Slurm's variables of its tasks, which are the agents: libraries in the workers would read them as their own rank."""
 
 
-def main(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
+def main(argv: Sequence[str]) -> int:
     """This node's part of a run. Returns its exit code, 2 for a mistake that only building its parts could show."""
     for name in _AGENT_VARIABLES:
         os.environ.pop(name, None)
-    if verb != "eval" and (run_dir / STOP_REQUESTED).exists():
+    run_dir, trains = Path(argv[0]), argv[1] != "eval"
+    if trains and (run_dir / STOP_REQUESTED).exists():
         # requested while the job was being requeued
         return EXIT_CODES["preempted"]
     try:
-        return _run(run_dir, verb, checkpoint)
+        return _run(argv)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
-        if _node() == 0 and verb != "eval":
+        if _node() == 0 and trains:
             mark_failed(run_dir, str(error), -1)
         return 2
 
 
-def _run(run_dir: Path, verb: str, checkpoint: Path | None) -> int:
+def _run(argv: Sequence[str]) -> int:
     try:
-        config = load(run_dir)
+        job = JobSpec.from_argv(argv)
     except OSError as error:
         raise ValueError(f"the run's config cannot be read: {error}") from error
-    job = job_of(config, run_dir, verb, checkpoint)
-    job = replace(job, checkpoint=starting_point(job))
-    ended = end_reason(run_dir, job.config, job.checkpoint, changed_since_end(run_dir)) if verb != "eval" else None
+    spec = worker_spec(replace(job, checkpoint=starting_point(job)))
+    ended = None if job.is_evaluation else end_reason(spec, changed_since_end(job.run_dir))
     if ended is not None:
         # requeued after its end: by Slurm, which had lost a node, or by hand
         print(f"nothing is left to train: the run {ended}", flush=True)
         return EXIT_CODES["done"]
-    alone = config.topology.nodes == 1
-    code = start_here(config, run_dir, verb, job.checkpoint) if alone else run_node(job, _part)
-    if config.doctor is None:
+    code = start_here(spec) if job.config.topology.nodes == 1 else run_node(spec, _part)
+    if job.config.doctor is None:
         return code
     from ..diagnostics.doctor.training.run import examine_training
 
-    return examine_training(config, run_dir, code, lambda folder: [_MODULE, str(folder), "resume", ""])
+    return examine_training(job.config, job.run_dir, code, lambda folder: [_MODULE, str(folder), "resume", ""])
 
 
-def _part(job: JobSpec, signals: ReceivedSignals) -> int:
+def _part(job: WorkerSpec, signals: ReceivedSignals) -> int:
     folder(job.run_dir).mkdir(exist_ok=True)  # of a doctor's training, which no script has started
     if _node() != 0:
         return follow(job, wait_for_leader(job.run_dir, signals), signals)
@@ -90,5 +90,4 @@ def _node() -> int:
 
 
 if __name__ == "__main__":
-    run_folder, verb, checkpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
-    sys.exit(main(run_folder, verb, Path(checkpoint) if checkpoint else None))
+    sys.exit(main(sys.argv[1:]))

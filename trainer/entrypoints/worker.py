@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import replace
 
 from ..base.errors import CannotStart, Explained, Refused
 from ..base.failure_log import log_traceback
@@ -16,7 +16,8 @@ from ..base.regular_file import NotRegularFile
 from ..base.signals import StopRequest, restore_handlers
 from ..base.system_errors import system_errors
 from ..config.evaluation_data import refuse_without_model
-from ..config.schema import Config, PinnedWeights, load
+from ..config.job import JobSpec
+from ..config.schema import PinnedWeights
 from ..config.targets import make_importable
 from ..core import threads
 from ..hardware import cpu_contention
@@ -28,12 +29,7 @@ from ..runs.folder import remove_unstarted, storage_of
 
 
 def run_in_process(
-    config: Config,
-    run_dir: Path,
-    verb: str,
-    checkpoint: Path | None,
-    listens: bool = True,
-    reports: Callable[[Exception], bool] = lambda error: True,
+    job: JobSpec, listens: bool = True, reports: Callable[[Exception], bool] = lambda error: True
 ) -> int:
     """Run a worker in this process, which no agent watches over.
 
@@ -49,111 +45,112 @@ def run_in_process(
     """
     stop_request = StopRequest()
     previous = stop_request.listen() if listens else {}
-    watchdog = start_watchdog(config, run_dir, verb)
+    watchdog = start_watchdog(job)
     try:
-        status = run_worker(config, run_dir, verb, checkpoint, stop_request)
+        status = run_worker(job, stop_request)
         _leave_process_group()
         return EXIT_CODES[status]
     except Refused as error:
         if not reports(error):
             return REFUSED
         print(error, file=sys.stderr, flush=True)
-        remove_unstarted(run_dir, verb)
-        if verb == "resume":
+        remove_unstarted(job.run_dir, job.verb)
+        if job.verb == "resume":
             from ..runs.summary import mark_refused
 
-            mark_refused(run_dir, str(error))
+            mark_refused(job.run_dir, str(error))
         return REFUSED
     except CannotStart as error:
         if not reports(error):
             return 2
-        remove_unstarted(run_dir, verb)
+        remove_unstarted(job.run_dir, job.verb)
         raise
     except Exception as error:
         if reports(error):
-            _report_failure(error, run_dir, verb)
+            _report_failure(error, job)
         return 1
     finally:
         if watchdog is not None:
             watchdog.stop()
         close_log()
-        if config.worker_processes == 1:
+        if job.config.worker_processes == 1:
             _destroy_process_group()  # of several, after a failure, this would wait for the others
         restore_handlers(previous)
 
 
-def _report_failure(error: Exception, run_dir: Path, verb: str) -> None:
+def _report_failure(error: Exception, job: JobSpec) -> None:
     from ..runs.failure_report import report_failure
     from ..runs.summary import mark_failed
 
     message = printable(str(error) if isinstance(error, Explained) else f"{type(error).__name__}: {error}")
     trace = log_traceback(error)
     close_log()  # whose descriptor the summary may need
-    if verb != "eval":
+    if not job.is_evaluation:
         # first: the terminal may be a file on the disk that is full
-        mark_failed(run_dir, message, worker_number())
-    report_failure(run_dir, verb, message, trace)
+        mark_failed(job.run_dir, message, worker_number())
+    report_failure(job.run_dir, job.verb, message, trace)
 
 
-def start_watchdog(config: Config, run_dir: Path, verb: str) -> Watchdog | None:
+def start_watchdog(job: JobSpec) -> Watchdog | None:
     """The running watchdog of this process; None where trainer.hang_timeout is null."""
-    if config.trainer.hang_timeout is None:
+    timeout = job.config.trainer.hang_timeout
+    if timeout is None:
         return None
     heartbeat.at(START, 0)
-    watchdog = Watchdog(config, run_dir, verb, config.trainer.hang_timeout, worker_number())
+    watchdog = Watchdog(job, timeout, worker_number())
     watchdog.start()
     return watchdog
 
 
-def run_worker(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest) -> str:
+def run_worker(job: JobSpec, stop_request: StopRequest) -> str:
     """Run a worker in this process, its agent and signals aside. Returns the status for summary.json."""
+    config = job.config
     heartbeat.begin_run()
     cpu_contention.start_measurement()
     if config.model is not None and isinstance(config.model.pretrained, PinnedWeights):
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # what the run needs of a hub was fetched when it was frozen
     make_importable(config)
-    with system_errors(storage_of(run_dir, config.pipeline is not None)):
+    with system_errors(storage_of(job.run_dir, config.pipeline is not None)):
         try:
-            open_log(None if verb == "eval" else run_dir, worker_number(), config.topology.workers)
+            open_log(None if job.is_evaluation else job.run_dir, worker_number(), config.topology.workers)
         except NotRegularFile as error:
             raise CannotStart(f"{error}: remove it") from error
         with threads.hold_threads(config, worker_number() % config.topology.devices_per_node):
-            return _dispatch(config, run_dir, verb, checkpoint, stop_request)
+            return _dispatch(job, stop_request)
 
 
-def _dispatch(config: Config, run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest) -> str:
-    if verb == "eval":
+def _dispatch(job: JobSpec, stop_request: StopRequest) -> str:
+    config = job.config
+    if job.is_evaluation:
         refuse_without_model(config)
         # an evaluation logs nothing, and writes nothing into the run
         nothing = config.trainer.model_copy(update={"profiler": None})
-        config = config.model_copy(update={"logger": {}, "trainer": nothing})
+        job = replace(job, config=config.model_copy(update={"logger": {}, "trainer": nothing}))
     elif config.doctor is not None:
         from ..diagnostics.doctor.run import examine
 
-        return examine(config, run_dir, stop_request)
+        return examine(config, job.run_dir, stop_request)
     silence_libraries()
     keep_freed_memory()
     if config.pipeline is not None:
         from ..hopping.worker import work
 
-        work(config, run_dir, worker_number(), stop_request)
+        work(config, job.run_dir, worker_number(), stop_request)
         return "done"
     from ..engine.device_memory import memory_errors
 
     with memory_errors(config):
-        return _train_or_evaluate(config, run_dir, verb, checkpoint, stop_request)
+        return _train_or_evaluate(job, stop_request)
 
 
-def _train_or_evaluate(
-    config: Config, run_dir: Path, verb: str, checkpoint: Path | None, stop_request: StopRequest
-) -> str:
+def _train_or_evaluate(job: JobSpec, stop_request: StopRequest) -> str:
     from ..engine.train import cut_loggers, evaluate_only, prepare, train
 
-    state = prepare(config, run_dir, verb, checkpoint, stop_request)
+    state = prepare(job, stop_request)
     try:
-        if verb == "resume":
+        if job.verb == "resume":
             cut_loggers(state)
-        status = evaluate_only(state) if verb == "eval" else train(state)
+        status = evaluate_only(state) if job.is_evaluation else train(state)
         state.contract.disconnect()
         return status
     except Exception as error:
@@ -182,15 +179,14 @@ def worker_number() -> int:
 
 def main() -> None:
     """A worker under the agent: leyden.trainer.entrypoints.worker RUN_DIR VERB [CHECKPOINT]."""
-    run_dir, verb, checkpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
     end_with_agent()
     stop_request = StopRequest()
     stop_request.listen()
 
     def work() -> None:
-        config = load(run_dir)
-        bind(config.topology, worker_number() % config.topology.devices_per_node)
-        run_worker(config, run_dir, verb, Path(checkpoint) if checkpoint else None, stop_request)
+        job = JobSpec.from_argv(sys.argv[1:])
+        bind(job.config.topology, worker_number() % job.config.topology.devices_per_node)
+        run_worker(job, stop_request)
         _leave_process_group()
 
     run_as_child(_role_name(), work)

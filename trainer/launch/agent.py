@@ -19,10 +19,10 @@ from ..runs.summary import mark_failed, mark_refused, read_summary
 from .agent_group import AgentGroup, SingleNode
 from .root_cause import Failure, root_cause
 from .signals import ReceivedSignals
-from .worker_group import JobSpec, RunResult
+from .worker_group import RunResult, WorkerSpec
 
 
-def launch(job: JobSpec) -> int:
+def launch(job: WorkerSpec) -> int:
     """Start the processes of a run on this machine. Returns the exit code of `start`.
 
     Raises:
@@ -36,7 +36,7 @@ def launch(job: JobSpec) -> int:
         restore_handlers(previous)
 
 
-def run_with_restarts(job: JobSpec, signals: ReceivedSignals, agents: AgentGroup) -> int:
+def run_with_restarts(job: WorkerSpec, signals: ReceivedSignals, agents: AgentGroup) -> int:
     """Run worker groups on all nodes, one after another while they fail and restarts are left. Returns the exit code.
 
     Raises:
@@ -71,7 +71,7 @@ def run_with_restarts(job: JobSpec, signals: ReceivedSignals, agents: AgentGroup
     raise AssertionError("the loop ends by a return")
 
 
-def _refused(job: JobSpec, message: str, agents: AgentGroup) -> int:
+def _refused(job: WorkerSpec, message: str, agents: AgentGroup) -> int:
     """End of a run that the preflight refuses: without a restart, since the machines would be the same."""
     print(message, file=sys.stderr, flush=True)
     remove_unstarted(job.run_dir, job.verb)
@@ -81,7 +81,7 @@ def _refused(job: JobSpec, message: str, agents: AgentGroup) -> int:
     return REFUSED
 
 
-def failure_of(job: JobSpec, result: RunResult) -> Failure | None:
+def failure_of(job: WorkerSpec, result: RunResult) -> Failure | None:
     """Why a worker group did not bring the run to its end; None where it did."""
     if result.cause is not None:
         return Failure("", -1, result.cause)
@@ -96,23 +96,23 @@ def failure_of(job: JobSpec, result: RunResult) -> Failure | None:
     return Failure("", -1, "the workers ended before the training did")
 
 
-def _all_workers_ended(job: JobSpec, result: RunResult) -> bool:
+def _all_workers_ended(job: WorkerSpec, result: RunResult) -> bool:
     """Whether every worker of the run has ended by itself, without an error."""
     codes = [process_exit.code for process_exit in result.exits if process_exit.role.kind == "worker"]
     return len(codes) == job.config.topology.workers and not any(codes)
 
 
-def _failed_trials(job: JobSpec) -> int:
+def _failed_trials(job: WorkerSpec) -> int:
     """1 where a pipeline has ended and one of its trials has failed."""
     trials = [] if job.config.pipeline is None else job.config.pipeline.folders(job.run_dir)
     return int(any(read_summary(trial).get("status") == "failed" for trial in trials))
 
 
-def _status(job: JobSpec) -> str:
+def _status(job: WorkerSpec) -> str:
     return "done" if job.verb == "eval" else read_summary(job.run_dir).get("status", "")
 
 
-def _report(job: JobSpec, failure: Failure) -> None:
+def _report(job: WorkerSpec, failure: Failure) -> None:
     # first: the terminal may be a file on a full disk
     if job.verb != "eval":
         mark_failed(job.run_dir, failure.message, failure.rank)
@@ -124,7 +124,7 @@ def _write_times(run_dir: Path) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in saved(run_dir)}
 
 
-def _restart_checkpoint(first: JobSpec, before: dict[Path, int]) -> Path | None:
+def _restart_checkpoint(first: WorkerSpec, before: dict[Path, int]) -> Path | None:
     """The checkpoint to restart from; None: the newest whole one.
 
     Where the user resumed from an older checkpoint, newer ones from before belong to a history that was given up.

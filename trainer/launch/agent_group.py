@@ -5,13 +5,13 @@ from typing import Protocol
 from .peers import NoPeers, Peers
 from .roles import LocalNode
 from .store import AgentStore, Store
-from .worker_group import JobSpec, RunResult
+from .worker_group import RunResult, WorkerSpec
 
 
 class AgentGroup(Peers, Protocol):
     """The leader's control over the other agents."""
 
-    def start_workers(self, restart_count: int, job: JobSpec, reason: str) -> tuple[LocalNode, Store]:
+    def start_workers(self, restart_count: int, job: WorkerSpec, reason: str) -> tuple[LocalNode, Store]:
         """Have all nodes start their worker groups. Returns this node and the store of the new worker groups.
 
         Args:
@@ -31,7 +31,7 @@ class AgentGroup(Peers, Protocol):
 class SingleNode(NoPeers):
     """The agent group of a run on one node."""
 
-    def start_workers(self, restart_count: int, job: JobSpec, reason: str) -> tuple[LocalNode, Store]:
+    def start_workers(self, restart_count: int, job: WorkerSpec, reason: str) -> tuple[LocalNode, Store]:
         return LocalNode(), AgentStore()
 
     def gather_result(self, local: RunResult) -> RunResult:

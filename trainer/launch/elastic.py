@@ -9,7 +9,7 @@ from .roles import LocalNode, Role, local_servers, local_workers
 from .root_cause import root_cause
 from .signals import ReceivedSignals
 from .store import Store
-from .worker_group import JobSpec, WorkerGroup
+from .worker_group import WorkerGroup, WorkerSpec
 
 _RESTART_DELAY_S = 1.0
 """Delay from a worker's failure to its restart."""
@@ -25,7 +25,7 @@ class ElasticWorkerGroup(WorkerGroup):
     """
 
     def __init__(
-        self, job: JobSpec, restart_count: int, node: LocalNode, store: Store, peers: Peers, signals: ReceivedSignals
+        self, job: WorkerSpec, restart_count: int, node: LocalNode, store: Store, peers: Peers, signals: ReceivedSignals
     ):
         super().__init__(job, restart_count, node, store, peers, signals)
         self._restart_at: dict[int, float] = {}

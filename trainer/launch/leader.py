@@ -28,7 +28,7 @@ from .rendezvous import PROTOCOL, NodeInfo, Rendezvous, RendezvousError, mismatc
 from .roles import LocalNode
 from .signals import ReceivedSignals
 from .store import AgentStore, Store
-from .worker_group import POLL_S, JobSpec, RunResult
+from .worker_group import POLL_S, RunResult, WorkerSpec
 
 _FollowerChannel = MessageChannel[FromFollower]
 
@@ -92,7 +92,7 @@ class LeaderAgent:
         """Connections without a JoinRequest so far."""
         self._local_finished = self._all_finished_sent = self._failing_sent = False
 
-    def start_workers(self, restart_count: int, job: JobSpec, reason: str) -> tuple[LocalNode, Store]:
+    def start_workers(self, restart_count: int, job: WorkerSpec, reason: str) -> tuple[LocalNode, Store]:
         """Wait until all nodes have joined, and have them start their worker groups.
 
         Raises:

@@ -24,10 +24,10 @@ from .rendezvous import PROTOCOL, NodeInfo, Rendezvous, RendezvousError
 from .roles import LocalNode
 from .signals import ReceivedSignals
 from .store import Store, listening_socket
-from .worker_group import JobSpec
+from .worker_group import WorkerSpec
 
 
-def launch(job: JobSpec, rendezvous: Rendezvous) -> int:
+def launch(job: WorkerSpec, rendezvous: Rendezvous) -> int:
     """Run this node's processes until the run ends on all nodes.
 
     Returns:
@@ -37,7 +37,7 @@ def launch(job: JobSpec, rendezvous: Rendezvous) -> int:
         ValueError: a user's mistake: the address cannot be taken, or what only building the parts could show.
     """
 
-    def part(job: JobSpec, signals: ReceivedSignals) -> int:
+    def part(job: WorkerSpec, signals: ReceivedSignals) -> int:
         listening = _listen(rendezvous)
         if listening is None:
             return follow(job, rendezvous, signals)
@@ -51,7 +51,7 @@ def launch(job: JobSpec, rendezvous: Rendezvous) -> int:
     return run_node(job, part)
 
 
-def run_node(job: JobSpec, part: Callable[[JobSpec, ReceivedSignals], int]) -> int:
+def run_node(job: WorkerSpec, part: Callable[[WorkerSpec, ReceivedSignals], int]) -> int:
     """Run a node's part with signal handlers installed. Returns its exit code, or that of a failed rendezvous; 1
     where the agent itself can write or open files no longer."""
     signals = ReceivedSignals()
@@ -80,7 +80,7 @@ def _listen(rendezvous: Rendezvous) -> socket.socket | None:
         raise refuse("--rendezvous", text, str(rendezvous), "--rendezvous HOST:29400") from None
 
 
-def lead(job: JobSpec, rendezvous: Rendezvous, listening: socket.socket, signals: ReceivedSignals) -> int:
+def lead(job: WorkerSpec, rendezvous: Rendezvous, listening: socket.socket, signals: ReceivedSignals) -> int:
     """Node 0's part. Returns and raises as `launch`.
 
     Args:
@@ -107,7 +107,7 @@ def lead(job: JobSpec, rendezvous: Rendezvous, listening: socket.socket, signals
         raise
 
 
-def follow(job: JobSpec, rendezvous: Rendezvous, signals: ReceivedSignals) -> int:
+def follow(job: WorkerSpec, rendezvous: Rendezvous, signals: ReceivedSignals) -> int:
     """Another node's part. Returns and raises as `lead`."""
     info = NodeInfo.of(job.run_dir)
     if job.config.elastic:
@@ -141,7 +141,7 @@ def follow(job: JobSpec, rendezvous: Rendezvous, signals: ReceivedSignals) -> in
 
 
 def _run_worker_group(
-    job: JobSpec, request: StartWorkers, node: LocalNode, rendezvous: Rendezvous, follower: FollowerAgent,
+    job: WorkerSpec, request: StartWorkers, node: LocalNode, rendezvous: Rendezvous, follower: FollowerAgent,
     signals: ReceivedSignals,
 ) -> None:  # fmt: skip
     if request.reason:

@@ -4,10 +4,9 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ..base.handshake import SECRET, new_secret
-from ..config.schema import Config
+from ..config.job import JobSpec
 from ..hardware.topology import device_kind
 from .child import AGENT
 from .error_files import ERROR_FILES, ErrorFiles
@@ -26,26 +25,12 @@ _SERVER_GRACE_S = 10
 
 
 @dataclass(frozen=True)
-class JobSpec:
-    """What the processes of a worker group are to do."""
+class WorkerSpec(JobSpec):
+    """A job as its agents start it."""
 
-    config: Config
-    run_dir: Path
-    verb: str
-    checkpoint: Path | None
-    group: "type[WorkerGroup] | None" = None
-    """None: the job is only submitted, the agents in it know."""
+    worker_group: "type[WorkerGroup]" = field(default_factory=lambda: WorkerGroup)
     secret: bytes = field(default_factory=new_secret, repr=False)
     """By which its processes recognize each other."""
-
-    @property
-    def worker_group(self) -> "type[WorkerGroup]":
-        assert self.group is not None
-        return self.group
-
-    @property
-    def arguments(self) -> list[str]:
-        return [str(self.run_dir), self.verb, str(self.checkpoint or "")]
 
 
 @dataclass(frozen=True)
@@ -74,7 +59,7 @@ class WorkerGroup:
     grace_s = 4.0
 
     def __init__(
-        self, job: JobSpec, restart_count: int, node: LocalNode, store: Store, peers: Peers, signals: ReceivedSignals
+        self, job: WorkerSpec, restart_count: int, node: LocalNode, store: Store, peers: Peers, signals: ReceivedSignals
     ):
         self.job = job
         self.restart_count = restart_count
@@ -85,7 +70,7 @@ class WorkerGroup:
         self.error_files = ErrorFiles()
         self.workers: list[Process] = []
         self.servers: list[Process] = []
-        self.hang_detector = HangDetector(job.config, job.run_dir, job.verb, peers, self.error_files.folder)
+        self.hang_detector = HangDetector(job, peers, self.error_files.folder)
         self._ending = False
         self._fork_server: ForkServer | None = None
 
@@ -147,7 +132,7 @@ class WorkerGroup:
         return self.workers_running()
 
     def start_process(self, role: Role) -> Process:
-        return Process(role, self.job.arguments, self._environment(role), self.error_files, self._fork_server)
+        return Process(role, self.job.to_argv(), self._environment(role), self.error_files, self._fork_server)
 
     def _environment(self, role: Role) -> dict[str, str]:
         defaults = environment_of(role, self.job.config, self.node)

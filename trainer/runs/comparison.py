@@ -14,7 +14,6 @@ from ..base.paths import shown
 from ..base.untrusted_file import DamagedFile, read_text
 from .folder import CHANGES, FROZEN
 from .frozen import frozen_values
-from .renamed import with_new_names
 from .status import DAMAGED, status_of
 from .summary import read_summary
 from .untrusted_yaml import is_harmless
@@ -183,7 +182,7 @@ def _parsed(text: str) -> Mapping[str, Any] | None:
         return None
     if not isinstance(values, dict) or len(values) != 1 or not text.startswith(f"{next(iter(values))}:"):
         return None
-    return dict(_flat("", with_new_names(values)))
+    return dict(_flat("", values))
 
 
 def _flat_blocks(values: Mapping[str, Any]) -> Blocks:

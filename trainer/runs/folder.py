@@ -101,9 +101,11 @@ def refuse_frozen(folder: Path, key: str) -> None:
         raise refuse(key, "this folder holds a run already; another may be named", shown(folder), remedy)
 
 
-def freeze(folder: Path, values: Mapping[str, Any]) -> None:
-    """Write config.yaml, the config that the workers of the run read."""
-    write_atomically(folder / FROZEN, yaml.safe_dump(absolute_paths(values), sort_keys=False, allow_unicode=True))
+def freeze(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Write config.yaml, the config that the workers of the run read. Returns the values in it."""
+    frozen = absolute_paths(values)
+    write_atomically(folder / FROZEN, yaml.safe_dump(frozen, sort_keys=False, allow_unicode=True))
+    return frozen
 
 
 def absolute_paths(values: Any, key: str = "") -> Any:

@@ -10,7 +10,6 @@ from ..base.paths import absolute
 from ..base.regular_file import open_regular
 from ..base.untrusted_file import DamagedFile
 from .folder import CHANGES, FROZEN, SWEEP
-from .renamed import with_new_names
 from .untrusted_yaml import looks_harmless, read_yaml
 
 _REMEDY = "remove the file: the run then has the config with which it began"
@@ -85,7 +84,7 @@ class OpenedRun:
             moved = any(key.partition(".")[0] in ("topology", "strategy") for key in changed)
             if moved and "processes" not in changed:  # resume.yaml edited by hand: computed again
                 values.pop("processes", None)
-        return with_new_names(values)
+        return values
 
 
 def owners_of(folder: Path) -> set[int]:
@@ -111,7 +110,7 @@ def frozen_values(run_dir: Path) -> dict[str, Any]:
 def values_when_frozen(run_dir: Path) -> dict[str, Any]:
     """The config with which the run began, as plain values. Raises as `frozen_values`."""
     with OpenedRun(run_dir) as run:
-        return with_new_names(run.first_values())
+        return run.first_values()
 
 
 def changes_of(run_dir: Path) -> list[dict[str, Any]]:

@@ -35,8 +35,8 @@ class Lease:
     pid: int
     started: int
     """Start of the process in clock ticks since boot."""
-    namespace: int = 0
-    """Inode of the pid namespace; 0 in files of release 0.1."""
+    namespace: int
+    """Inode of the pid namespace; 0 where it is not known."""
     job: str = ""
     """SLURM_JOB_ID; empty outside Slurm."""
     restart_count: int = 0

@@ -14,7 +14,6 @@ from ..config.reopen import Changes, FrozenRun, change, open_run, read_changes, 
 from ..config.schema import Config
 from ..config.target_policy.untrusted_runs import refuse_foreign
 from ..runs.checkpoints import saved
-from ..runs.folder import record_pipeline
 from ..runs.frozen import owners_of, trials_in
 from ..runs.lease import hold_lease, refuse_running
 from ..runs.slurm import STOP_REQUESTED
@@ -71,9 +70,6 @@ def resume_sweep(folder: Path, overrides: Sequence[str], config_dir: str | None)
             for run, changed in [*((run, shared) for run, _ in sharing), *((run, own) for run, _ in unfinished)]:
                 written.enter_context(written_changes(run, changed))
                 (run.folder / STOP_REQUESTED).unlink(missing_ok=True)
-            for run, _ in sharing:
-                for trial in pipelines[run.folder]:
-                    record_pipeline(trial, run.folder)  # frozen by an older version without the reference
             submitted = _submit(folder, sharing, pipelines, unfinished)
             codes |= dict.fromkeys(submitted.jobs, QUEUED)
             codes |= _run_pipelines(pipelines, {run.folder for run, _ in unfinished if run.folder not in codes})

@@ -32,15 +32,15 @@ def submit_trials(sweep: Path, trials: Mapping[int, Path], verb: str) -> Submitt
     """
     if not trials:
         return SubmittedTrials()
+    from ..config.job import JobSpec
     from ..launch.slurm.arrays import submit_arrays
     from ..launch.slurm.batch_script import log_path
-    from ..launch.worker_group import JobSpec
 
     run_of = {trial: pipeline_of(trial) or trial for trial in trials.values()}
     number_of: dict[Path, int] = {}
     for number, trial in trials.items():
         number_of.setdefault(run_of[trial], number)
-    jobs = {number: JobSpec(load(run), run, verb, None) for run, number in number_of.items()}
+    jobs = {number: JobSpec(load(run), run, verb) for run, number in number_of.items()}
     ids = {jobs[number].run_dir: job_id for number, job_id in submit_arrays(sweep, jobs).items()}
     logs = [log_path(job) for job in jobs.values() if job.config.pipeline is not None]
     return SubmittedTrials({trial: ids[run] for trial, run in run_of.items()}, logs)

@@ -23,8 +23,8 @@ def find_lr(words: Sequence[str], config_dir: str | None) -> int:
     # not at the top: a mistake in the config does not wait for it
     from ...api.training import new_run
 
-    with new_run(composer, run, overrides) as (folder, _):
-        return start_run(run.config, folder, "train", None)
+    with new_run(composer, run, overrides) as (job, _):
+        return start_run(job)
 
 
 def _changes(values: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:

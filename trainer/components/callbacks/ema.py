@@ -57,10 +57,7 @@ class EMA(WeightAverage):
     def on_fit_start(self, state: RunState) -> None:
         self._state, self._seen = state, state.step
         if self._loaded is not None:
-            # averages saved without a count were updated in every step, and without warm-up
-            counted = "updates" in self._loaded
-            self.updates = self._loaded.get("updates", state.step)
-            self.warmup = self._loaded.get("warmup", self.warmup and counted)
+            self.updates, self.warmup = self._loaded["updates"], self._loaded["warmup"]
             self.average = self.own_parts(state, self._loaded)
             self._loaded = None
         elif not self.average:

@@ -10,7 +10,6 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ...base.errors import ConfigError, Problem, refuse
 from ...hardware.topology import resolve_device_kind
-from ...runs.renamed import with_new_names
 from ..limits import limited
 from ..schema import TASK_LOADERS
 
@@ -64,7 +63,7 @@ def frozen(composed: DictConfig, hydra: Any, python_path: Sequence[str], swept: 
         python_path: folders of user-provided classes.
         swept: keys that the run's sweep varies.
     """
-    values = with_new_names(plain(composed))
+    values = plain(composed)
     choices = hydra.runtime.choices
     for group in ("model", "optimizer", "schedule"):
         # train.yaml has keys for these groups, meaningless if the group is null.

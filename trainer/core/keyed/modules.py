@@ -6,7 +6,6 @@ from zlib import crc32
 from torch import nn
 
 from ..torch_compat import DropoutBase
-from .attention import KeyedAttention
 from .dropout import KeyedAlphaDropout, KeyedDropout, KeyedDropPath, SampleKeys
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -18,7 +17,7 @@ _ALPHA: dict[type, bool] = {nn.AlphaDropout: False, nn.FeatureAlphaDropout: True
 
 
 def keyed(task: Module, sample_keys: SampleKeys) -> Module:
-    """The task with every layer replaced that drops units, attention weights or residual branches at random.
+    """The task with every layer replaced that drops units or residual branches at random.
 
     A layer is identified by its name; one used in several places is one layer.
     """
@@ -51,8 +50,6 @@ def _keyed_layer(module: nn.Module, number: int, sample_keys: SampleKeys) -> nn.
     if kind in _ALPHA:
         assert isinstance(module, DropoutBase)
         return KeyedAlphaDropout(module.p, number, sample_keys, _ALPHA[kind])
-    if kind is nn.MultiheadAttention and module.dropout > 0.0:  # pyright: ignore[reportOperatorIssue]
-        return KeyedAttention.convert(module, number, sample_keys)  # pyright: ignore[reportArgumentType]
     if kind.__name__ == "DropPath" and hasattr(module, "drop_prob"):  # timm.layers.drop.DropPath; timm is optional
         scaled = bool(getattr(module, "scale_by_keep", True))
         return KeyedDropPath(float(module.drop_prob or 0.0), number, sample_keys, scaled)  # pyright: ignore[reportArgumentType]

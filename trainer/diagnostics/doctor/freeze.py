@@ -8,9 +8,10 @@ from ...base.errors import ConfigError, refuse
 from ...base.paths import absolute
 from ...config.checks import check_values
 from ...config.compose import Composer, parsed_overrides, set_output_dir
+from ...config.job import freeze
 from ...config.schema import Config, with_processes_node
 from ...config.validation import validated
-from ...runs.folder import Claim, claim, freeze
+from ...runs.folder import Claim, claim
 
 RUN_DIR = "hydra.run.dir='outputs/${now:%Y-%m-%d}/${now:%H-%M-%S}-doctor'"
 
@@ -33,14 +34,12 @@ def frozen_doctor_run(composer: Composer, overrides: Sequence[str], write: str |
     folder = absolute(str(composed.hydra.run.dir))
     try:
         values = _values(composer, composed, file)
-        config = validated(values)
-        check_values(config)
+        check_values(validated(values))
     except ConfigError as error:
         raise error.located(composer.origin(overrides).where) from None
     claimed = claim(folder, named)
     set_output_dir(composed, claimed.folder)
-    freeze(claimed.folder, with_processes_node(values))
-    return config, claimed
+    return freeze(claimed.folder, with_processes_node(values)), claimed
 
 
 def training_freezer(composer: Composer) -> Callable[[Path, Sequence[str]], str]:

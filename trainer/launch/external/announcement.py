@@ -55,8 +55,3 @@ class Announcement:
     @property
     def run_dir(self) -> Path:
         return Path(self.folder)
-
-    @property
-    def start(self) -> Path | None:
-        """The checkpoint to start from."""
-        return Path(self.checkpoint) if self.checkpoint else None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from ...config.schema import Config
+from ...config.job import JobSpec
 from ..peers import Peers
 from ..process import Process
 from ..progress_report import ProgressReport
@@ -41,19 +41,16 @@ class HangDetector:
     """Warns of a run that probably hangs; after trainer.hang_timeout it ends the stragglers, on any node.
 
     Args:
-        verb: train | resume | eval.
         peers: the other nodes: while one of their workers makes progress, none of this node's hangs.
         folder: of the worker group, where NCCL listens for a request of its flight recorder.
     """
 
-    def __init__(self, config: Config, run_dir: Path, verb: str, peers: Peers, folder: Path):
-        self.config = config
-        self.run_dir = run_dir
-        self.verb = verb
+    def __init__(self, job: JobSpec, peers: Peers, folder: Path):
+        self.job = job
         self.peers = peers
         self._folder = folder
-        self._storage = StorageWatch(config, run_dir, writes=verb != "eval")
-        self._timeout = config.trainer.hang_timeout
+        self._storage = StorageWatch(job.config, job.run_dir, writes=not job.is_evaluation)
+        self._timeout = job.config.trainer.hang_timeout
         self._interval = poll_interval(self._timeout) if self._timeout is not None else 0.0
         self._last_poll = self._diagnosed_at = time.monotonic()
         self._timers: dict[Role, StallTimer] = {}
@@ -90,8 +87,8 @@ class HangDetector:
         if run_stall is None or not workers:
             return
         if all(is_stalled(report, timeout) for report in workers):
-            self._stacks_folder = stacks_folder(self.run_dir, self.verb)
-            self._diagnosis, self._diagnosed_at = diagnose(run_stall, self.config, self._stacks_folder), now
+            self._stacks_folder = stacks_folder(self.job)
+            self._diagnosis, self._diagnosed_at = diagnose(run_stall, self.job.config, self._stacks_folder), now
             self._reports = reports
             for process in processes:
                 process.request_stacks()
@@ -120,7 +117,7 @@ class HangDetector:
 
     def _warn(self, reports: Sequence[ProgressReport]) -> None:
         """Say once, on the node of worker 0, that the run probably hangs."""
-        text = warning(reports, self.config) if self._warned_at is None else None
+        text = warning(reports, self.job.config) if self._warned_at is None else None
         if text is not None:
             self._warned_at = time.monotonic() - max(report.stalled_s for report in reports)
             print(f"leyden: warning: {text}", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ import psutil
 
 from ...base.heartbeat import PREPARATION, START, SYNCHRONIZATION, HeartbeatReading
 from ...base.paths import shown
+from ...config.job import JobSpec
 from ...config.schema import Config
 from ..progress_report import ProgressReport
 from ..roles import Role
@@ -69,9 +70,9 @@ def is_stalled(report: ProgressReport, timeout: float) -> bool:
     return report.stalled_s >= (max(timeout, _MIN_START_S) if report.phase == START else timeout)
 
 
-def stacks_folder(run_dir: Path, verb: str) -> Path:
+def stacks_folder(job: JobSpec) -> Path:
     """Where the stacks of a hang are to be kept: an evaluation writes nothing into the folder of its run."""
-    return Path(tempfile.mkdtemp(prefix=f"leyden-{STACKS}-")) if verb == "eval" else run_dir / STACKS
+    return Path(tempfile.mkdtemp(prefix=f"leyden-{STACKS}-")) if job.is_evaluation else job.run_dir / STACKS
 
 
 def diagnose(reports: Sequence[ProgressReport], config: Config, folder: Path) -> HangDiagnosis:

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 
 from ...base.heartbeat import HeartbeatReading, heartbeat
-from ...config.schema import Config
+from ...config.job import JobSpec
 from ...runs.summary import last_good_checkpoint, mark_failed
 from ..progress_report import ProgressReport
 from ..roles import Role
@@ -34,11 +34,9 @@ class Watchdog(threading.Thread):
     (topology.max_restarts of 1 or more) detects that.
     """
 
-    def __init__(self, config: Config, run_dir: Path, verb: str, timeout: float, rank: int = 0):
+    def __init__(self, job: JobSpec, timeout: float, rank: int = 0):
         super().__init__(name="leyden-watch", daemon=True)
-        self._config = config
-        self._run_dir = run_dir
-        self._verb = verb
+        self._job = job
         self._timeout = timeout
         self._rank = rank
         self._stopped = threading.Event()
@@ -47,7 +45,7 @@ class Watchdog(threading.Thread):
         interval = poll_interval(self._timeout)
         timer, last_poll = StallTimer(interval), time.monotonic()
         suspicion, warned_at = Suspicion(partial(cpu_seconds_of, os.getpid())), None
-        storage = StorageWatch(self._config, self._run_dir, writes=self._verb != "eval")
+        storage = StorageWatch(self._job.config, self._job.run_dir, writes=not self._job.is_evaluation)
         while not self._stopped.wait(interval):
             now = time.monotonic()
             elapsed, last_poll = now - last_poll, now
@@ -63,7 +61,7 @@ class Watchdog(threading.Thread):
                 self._end_process(report, storage)
             waiting = storage.update([report])
             if warned_at is None:
-                text = warning([report], self._config) if suspicious and not storage.said else None
+                text = warning([report], self._job.config) if suspicious and not storage.said else None
                 if text is not None:
                     print(f"leyden: warning: {text}", file=sys.stderr, flush=True)
                 warned_at = now - stalled_s if storage.said or text is not None else None
@@ -75,8 +73,8 @@ class Watchdog(threading.Thread):
         self._stopped.set()
 
     def _end_process(self, report: ProgressReport, storage: StorageWatch) -> None:
-        folder = stacks_folder(self._run_dir, self._verb)
-        text = diagnose([report], self._config, folder).text
+        folder = stacks_folder(self._job)
+        text = diagnose([report], self._job.config, folder).text
         # first, and the rest in a thread: it may be the run folder's file system that does not answer
         print(text, file=sys.stderr, flush=True)
         recording = threading.Thread(target=self._record, args=(report, text, folder, _stacks()), daemon=True)
@@ -93,9 +91,9 @@ class Watchdog(threading.Thread):
     def _record(self, report: ProgressReport, text: str, folder: Path, stacks: str) -> None:
         """Keep the hang in the run folder, and print how to go on."""
         save_stacks(folder, report, stacks, datetime.now().astimezone().isoformat(timespec="seconds"))
-        if self._verb != "eval":
-            mark_failed(self._run_dir, text, self._rank)
-            print(last_good_checkpoint(self._run_dir), file=sys.stderr, flush=True)
+        if not self._job.is_evaluation:
+            mark_failed(self._job.run_dir, text, self._rank)
+            print(last_good_checkpoint(self._job.run_dir), file=sys.stderr, flush=True)
 
 
 def _stacks() -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from ...base.atomic_file import write_atomically
 from ...base.errors import ConfigError, refuse
+from ...config.job import JobSpec
 from ...runs.slurm import dequeue, max_array_size
-from ..worker_group import JobSpec
 from .batch_script import array_script, folder, log_path, options, script_path
 from .submit import record_submission, sbatch, written_script
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from ...base.errors import refuse
 from ...base.text import control_character
+from ...config.job import JobSpec
 from ...config.schema import Config
-from ..worker_group import JobSpec
 from .job_steps import agent_step, requeue_step
 
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...base.errors import refuse
+from ...config.job import JobSpec
 from ...config.schema import Config
-from ..worker_group import JobSpec
 
 NEXT_NODE = "LEYDEN_NEXT_NODE"
 """Environment variable with Slurm's address of the second node, for agents that cannot ask Slurm themselves."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from ...base.atomic_file import write_atomically
 from ...base.errors import ConfigError, refuse
 from ...base.paths import shown
+from ...config.job import JobSpec
 from ...config.schema import Config
 from ...runs.frozen import trials_in
 from ...runs.slurm import (
@@ -22,7 +23,6 @@ from ...runs.slurm import (
     run_command,
     submission_of,
 )
-from ..worker_group import JobSpec
 from .batch_script import folder, job_script, log_path, script_path
 from .errors import NEVER_STARTS, never_starts_error, no_pyxis_error, no_slurm_error, sbatch_error
 

@@ -44,7 +44,7 @@ def all_saved_workers(shards: CheckpointShards, kind: str) -> list[dict[str, Any
     found: list[dict[str, Any]] = []
     for process in range(shards.workers):
         own = shards.own(process)
-        saved = own.get("local_update", own.get("ahead"))  # the key of release 0.1
+        saved = own.get("local_update")
         if saved is not None and saved["kind"] == kind:
             found += saved["workers"]
     return found
