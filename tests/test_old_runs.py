@@ -102,6 +102,7 @@ def assert_ended(run: Path, expected: dict[str, Any], same_figures: bool = True)
     assert steps[-1] == expected["steps"]
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", ONE_PROCESS)
 def test_runs_of_one_process(name: str, unpack: Unpack, capsys: pytest.CaptureFixture[str]) -> None:
     run, expected = unpack(name), EXPECTED[name]
