@@ -6,10 +6,12 @@ test set); scikit-learn carries a copy as datasets/data/digits.csv.gz.
 
 import gzip
 import importlib.util
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -77,10 +79,16 @@ def _read() -> tuple[Tensor, Tensor]:
     path = Path(folders[0]) / "datasets" / "data" / "digits.csv.gz"
     if not path.is_file():
         raise FileNotFoundError(f"{path}: this scikit-learn has no digits; install scikit-learn 1.5 or newer")
-    with gzip.open(path, "rt", encoding="ascii") as lines:
-        table = np.loadtxt(lines, delimiter=",", dtype=np.float32)
+    table = _table(path)
     pixels = torch.from_numpy(table[:, :-1].copy()).reshape(-1, 1, _SIDE, _SIDE)
     return pixels, torch.from_numpy(table[:, -1].astype(np.int64))
+
+
+@cache
+def _table(path: Path) -> NDArray[np.float32]:
+    """The file's rows, read once for all splits of a process: most of the time that a split takes."""
+    with gzip.open(path, "rt", encoding="ascii") as lines:
+        return np.loadtxt(lines, delimiter=",", dtype=np.float32)
 
 
 def _enlarge(pixels: Tensor, side: int) -> Tensor:

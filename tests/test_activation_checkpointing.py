@@ -33,6 +33,7 @@ def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("model", "switch"),
     [(VIT, "true"), (VIT, "[_EncoderBlock]"), (VIT, "['blocks.*.mlp',_Attention]"), (RESNET, "true")],

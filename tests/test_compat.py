@@ -5,6 +5,7 @@ A new version fails here first, by the name that has changed, and not in the mid
 
 import ast
 import inspect
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,14 @@ from lightning.fabric import Fabric
 from lightning.fabric.plugins.precision import MixedPrecision
 from lightning.fabric.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch import LightningModule
+from omegaconf import OmegaConf
+from omegaconf.errors import ValidationError
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 
 from leyden.trainer.config import hydra_compat
+from leyden.trainer.config.compose import Composer, without_hydra
 from leyden.trainer.core import lightning_compat, torch_compat
 from leyden.trainer.core.network import fake_tensors
 from leyden.trainer.planner import torch_compat as planner_compat
@@ -209,3 +213,37 @@ def test_a_forward_inside_of_backward_is_seen() -> None:
     assert isinstance(y, Tensor)
     y.backward()
     assert seen == [False, True]
+
+
+def test_a_copy_of_a_composition_is_equal_and_shares_no_state() -> None:
+    composed = Composer().composed(["model=mlp", "+path=${hydra:runtime.cwd}"])
+    copied = deepcopy(composed)
+    assert copied == composed
+    assert OmegaConf.get_type(copied, "hydra") is OmegaConf.get_type(composed, "hydra")
+    assert copied.hydra.mode is composed.hydra.mode
+    assert OmegaConf.is_struct(copied)
+    assert OmegaConf.is_readonly(copied.hydra)
+    node, own = composed._get_node("seed"), copied._get_node("seed")
+    assert node is not None
+    assert own is not None
+    assert own._get_root() is copied
+    assert own._metadata == node._metadata
+    OmegaConf.set_readonly(copied, True)
+    own._set_flag("allow_objects", True)
+    assert not OmegaConf.is_readonly(composed)
+    assert node._get_flag("allow_objects") is None
+    OmegaConf.get_cache(copied)["mine"]["x"] = 1
+    assert "mine" not in OmegaConf.get_cache(composed)
+    OmegaConf.set_readonly(copied.hydra, False)
+    with pytest.raises(ValidationError):
+        copied.hydra.job.chdir = "neither true nor false"
+
+
+def test_the_users_keys_are_copied_without_hydras_node() -> None:
+    composed = Composer().composed(["model=mlp"])
+    user = without_hydra(composed)
+    assert "hydra" not in user
+    assert set(user) == set(composed) - {"hydra"}
+    user.model.hidden = [7]
+    assert composed.model.hidden != [7]
+    assert composed.hydra.overrides.task == ["model=mlp"]

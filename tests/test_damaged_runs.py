@@ -29,6 +29,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_config_is_refused_before_it_is_loaded(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     text, reason = CONFIGS[name]

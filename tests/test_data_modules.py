@@ -34,6 +34,7 @@ def test_a_data_module_is_set_up_used_and_torn_down(freeze: Freeze, seen: list[A
     assert summary(run_dir)["samples"] == 96
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("stop_at", "options"),
     [

@@ -440,6 +440,7 @@ def test_an_unused_layer_is_allowed_where_it_is_looked_for(freeze: Freeze, pools
 # --- what is refused
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("command", "told"),
     [

@@ -221,6 +221,7 @@ def test_who_cannot_teach(
     assert not run_dir.exists()
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("words", "text", "remedy"),
     [

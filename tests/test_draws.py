@@ -126,6 +126,7 @@ def test_two_workers_equal_one_with_dropout_of_every_kind(freeze: Freeze, pools:
 # draws from the process's generators
 
 
+@pytest.mark.slow
 def test_a_resume_in_the_middle_of_an_epoch_draws_the_same_whatever_was_drawn_before(
     freeze: Freeze, tmp_path: Path
 ) -> None:

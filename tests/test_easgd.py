@@ -150,6 +150,7 @@ def ended(run_dir: Path) -> tuple[dict[str, torch.Tensor], str]:
     return weights(run_dir), (run_dir / "run.log").read_text()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(("form", "difference"), ORDERS)
 def test_the_default_difference_of_each_form(freeze: Freeze, form: str, difference: str) -> None:
     options = [*SHORT, "strategy=easgd", f"strategy.form={form}", "strategy.tau=3", SIMULATED, FOUR,
@@ -173,6 +174,7 @@ WARNED = {
 }  # fmt: skip
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("case", WARNED)
 def test_a_beta_beyond_the_stable_region_is_warned_of(freeze: Freeze, case: str) -> None:
     options, beta, text = WARNED[case]

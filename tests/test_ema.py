@@ -71,6 +71,7 @@ def begin(freeze: Freeze, *options: str) -> dict[str, Tensor]:
     return {name: value.clone() for name, value in weights(run_dir).items()}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("options", "decays", "every"),
     [

@@ -147,6 +147,7 @@ EARLY: dict[str, tuple[list[str], str, str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", EARLY)
 def test_a_monitor_before_the_first_validation_is_refused_before_the_first_step(name: str, freeze: Freeze) -> None:
     words, key, remedy = EARLY[name]

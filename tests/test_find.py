@@ -194,6 +194,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("words", MISTAKES)
 def test_mistakes_cost_nothing(words: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["find", *words.split()]) == 2

@@ -170,7 +170,7 @@ def test_a_run_without_a_checkpoint_is_not_evaluated(run: Path, capsys: pytest.C
     shutil.rmtree(run / "checkpoints")
     before = contents(run)
     assert main(["eval", "run"]) == 2
-    assert "has no checkpoint to evaluate" in capsys.readouterr().err
+    assert "has no checkpoint to evaluate" in " ".join(capsys.readouterr().err.split())
     assert contents(run) == before
 
 

@@ -123,6 +123,7 @@ def test_a_rehearsal_has_checks_of_the_call(
     assert make("cpu", True).keys() <= make("cuda", False).keys()
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "name",
     ["dropout masks: CPU = device, torch.bfloat16", "float64: CPU = device, lenet5", "resumed = uninterrupted, 32-true",

@@ -92,6 +92,7 @@ TOPICS = {
 }  # fmt: skip
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("topic", TOPICS)
 def test_topic(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     found = said(capsys, "help", topic)

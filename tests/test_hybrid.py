@@ -350,6 +350,7 @@ def refused(run_dir: Path) -> str:
     return str(error.value)
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -408,6 +409,7 @@ def test_deep_image_s_own_case() -> None:
 MODELS = sorted((Path(__file__).parents[1] / "conf" / "model").glob("*.yaml"))
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", [path.stem for path in MODELS if "sharded:" in path.read_text()])
 def test_every_shipped_head_can_be_divided(freeze: Freeze, name: str) -> None:
     node = load(freeze("run", f"model={name}")).model

@@ -146,6 +146,7 @@ def test_heads_drop_hidden_units(build_model: Any) -> None:
 # sizes of images
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("build_model", "smallest"),
     [(AlexNet, 52), (AlexNetOWT, 52), (ZFNet, 63), (CIFAR7, 24), (ImageNet11, 101), (VGG, 32)],

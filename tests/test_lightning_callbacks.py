@@ -187,6 +187,7 @@ def test_callbacks_are_told_of_an_exception(freeze: Freeze, seen: list[Any]) -> 
     assert seen[-1] == ("on_exception", "Raises", (0, 2), ["RuntimeError"])
 
 
+@pytest.mark.slow
 def test_loggers_of_other_workers_drop_what_they_get(freeze: Freeze, pools: Callable[[int], Pool]) -> None:
     target = "+callbacks.lr._target_=lightning.pytorch.callbacks.LearningRateMonitor"
     run_dir = freeze("run", *TINY, target, "strategy=ddp", "topology.devices_per_node=2", "trainer.log_every_n_steps=6")

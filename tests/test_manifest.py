@@ -102,6 +102,7 @@ MISTAKES = {
 }
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("command", MISTAKES)
 def test_mistakes_are_said_and_nothing_is_printed(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -156,7 +157,10 @@ def variables(kind: str, manifest: dict[str, Any], node: int, first: str) -> dic
 
 @pytest.mark.slow
 @pytest.mark.skipif(not available(), reason="needs root, ip and tc")
-@pytest.mark.parametrize(("kind", "attempts"), [("kubernetes", 2), ("kubeflow", 1)])
+@pytest.mark.parametrize(
+    ("kind", "attempts"),
+    [("kubernetes", 1), ("kubeflow", 1), pytest.param("kubernetes", 2, marks=pytest.mark.campaign)],
+)
 def test_pods_on_two_hosts_are_one_run(
     kind: str, attempts: int, starters: Starters, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -73,7 +73,7 @@ def test_a_killed_worker_is_named_and_all_restart_a_killed_agent_is_lost(freeze:
     for agent in (first, second):
         assert "rank 1 failed: killed by SIGKILL; restart 1 of 1 from step=" in agent.output
     second.process.kill()
-    assert first.code(10) == 1
+    assert first.code() == 1
     assert_lost(1, first, run_dir)
     wait_until(lambda: not [pid for pid in workers if alive(pid)])
 
@@ -92,13 +92,13 @@ def test_a_kill_at_a_random_time_is_named_and_loses_nothing(freeze: Freeze, agen
         victim = (kill + 1) % 4
         if victim < 2:
             os.kill(workers[victim], signal.SIGKILL)
-            assert [first.code(10), second.code(10)] == [1, 1], first.output
+            assert [first.code(), second.code()] == [1, 1], first.output
             assert f"rank {victim} failed: killed by SIGKILL" in first.output
             assert summary(run_dir)["failed_rank"] == victim
         else:
             dead, other = (first, second) if victim == 2 else (second, first)
             dead.process.kill()
-            assert other.code(10) == 1
+            assert other.code() == 1
             assert_lost(victim - 2, other, run_dir)
         wait_until(lambda: not [pid for pid in workers if alive(pid)])  # noqa: B023
     steps = f"trainer.max_steps={newest_step(run_dir) + 7}"

@@ -321,6 +321,7 @@ def test_the_worse_trials_are_stopped_early(here: Path, freeze: Freeze, capfd: p
     assert all(torch.equal(value, theirs[name]) for name, value in weights(here / "mine" / "1").items())
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("words", "key", "remedy"),
     [

@@ -22,7 +22,7 @@ def test_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [
         "hydra/launcher=pipeline", "topology=cpu", "topology.devices_per_node=2", "dataset.image_size=8", "model=mlp",
         "model.hidden=[8]", "augment=none", f"trainer.max_epochs={EPOCHS}", "hydra.sweep.dir=mine", "logger=none",
-        "batch_size=4", "callbacks.checkpoint.every_n_epochs=1000",
+        "batch_size=8", "callbacks.checkpoint.every_n_epochs=1000",
         "+callbacks.prints._target_=pipeline_examples.Prints", f"seed=range({TRIALS})",
     ]  # fmt: skip
     looks: set[tuple[str, ...]] = set()

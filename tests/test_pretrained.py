@@ -148,6 +148,7 @@ def _with(name: str, *shape: int) -> Any:
     return lambda state: {**state, name: torch.zeros(shape)}
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("change", "text"),
     [
@@ -191,6 +192,7 @@ def test_resuming_does_not_begin_again(freeze: Freeze, capsys: pytest.CaptureFix
     assert "model.pretrained" not in capsys.readouterr().out
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("words", "text", "remedy"),
     [

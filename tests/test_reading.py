@@ -516,6 +516,7 @@ def images(freeze: Freeze, folder: Path, name: str, *more: str) -> ImageData:
     return ImageData(load(freeze(name, *options, *more)), (0, 1))
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("more", [[], ["augment.crop.views=2"], ["augment.size={0:8,1:12}"], ["augment=none"]])
 def test_threads_read_the_same_images(freeze: Freeze, folder: Path, more: list[str]) -> None:
     here = images(freeze, folder, "here", "dataset.threads=0", *more)

@@ -214,6 +214,7 @@ def test_a_run_reads_ahead_of_its_batches(workers: int, freeze: Freeze, tmp_path
     assert (blocks[0].start, blocks[0].stop) not in asked.blocks
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("words", "key", "text", "remedy"),
     [

@@ -106,6 +106,7 @@ def test_resuming_is_exact_and_a_probe_starts_from_the_features(freeze: Freeze, 
 WORKERS = "topology.devices_per_node=2"
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     ("words", "text", "remedy"),
     [

@@ -57,10 +57,12 @@ def program(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-def test_two_nodes_in_a_container_by_a_wrapper_are_preempted_and_go_on(
-    slurm: SlurmCluster, here: Path, freeze: Freeze, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("starts", [1, pytest.param(2, marks=pytest.mark.campaign)])
+def test_two_nodes_in_a_container_by_a_wrapper(
+    slurm: SlurmCluster, here: Path, freeze: Freeze, monkeypatch: pytest.MonkeyPatch, starts: int
 ) -> None:
-    """No path of this interpreter is in the script; the wrapper finds python3 by PATH, and no Slurm."""
+    """No path of this interpreter is in the script; the wrapper finds python3 by PATH, and no Slurm. Preempted, it goes
+    on as a job without a container does."""
     bin_folder = here / "bin"
     wrapper = program(bin_folder, "wrapper", RECORDS)
     program(bin_folder, "srun", PYXIS)
@@ -74,21 +76,22 @@ def test_two_nodes_in_a_container_by_a_wrapper_are_preempted_and_go_on(
     monkeypatch.setenv("PATH", f"{bin_folder}:/usr/bin:/bin:/usr/sbin:/sbin")
     words = [f"topology.slurm.wrapper=[{wrapper},env,'PATH={environment}']", "topology.slurm.container_image=image"]
     words += [f"topology.slurm.container_mounts=[{here}:{here}]", "topology.slurm.srun=[--label]"]
-    run_dir, job = submitted(here, *TWO_NODES, *words, *HELD, "callbacks.holds.steps=[5]")
+    run_dir, job = submitted(here, *TWO_NODES, *words, *HELD, f"callbacks.holds.steps={[5] * (starts - 1)}")
     assert sys.executable not in (run_dir / "slurm/job.sh").read_text()
-    held(run_dir, workers=2)
-    with slurm.urgent_job("n2"):
-        wait_until(lambda: slurm.job(job)["Restarts"] == "1")
+    if starts == 2:
+        held(run_dir, workers=2)
+        with slurm.urgent_job("n2"):
+            wait_until(lambda: slurm.job(job)["Restarts"] == "1")
     ended = slurm.ended(job)
     assert (ended["JobState"], ended["ExitCode"]) == ("COMPLETED", "0:0"), log(run_dir)
     assert_same(run_dir, uninterrupted(freeze, "strategy=ddp", "topology.devices_per_node=2"))
     agent = f"env PATH={environment} python3 -P -m leyden.trainer.entrypoints.slurm_agent {run_dir} resume "
     requeue = f"env PATH={environment} python3 -P -m leyden.trainer.entrypoints.slurm_requeue {run_dir} resume"
     assert sorted((bin_folder / "wrapper.txt").read_text().splitlines()) == [
-        *[agent] * 4, f"{requeue} 0 RUNNING ", f"{requeue} 75 RUNNING  PreemptTime=2"
+        *[agent] * 2 * starts, *[f"{requeue} 0 RUNNING ", f"{requeue} 75 RUNNING  PreemptTime=2"][:starts]
     ]  # fmt: skip
     options = ["--container-image=image", f"--container-mounts={here}:{here},{run_dir}:{run_dir}"]
-    assert (bin_folder / "srun.txt").read_text().splitlines() == options * 4
+    assert (bin_folder / "srun.txt").read_text().splitlines() == options * 2 * starts
 
 
 def test_trials_of_an_array_one_after_the_other(slurm: SlurmCluster, here: Path) -> None:

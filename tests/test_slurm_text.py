@@ -49,6 +49,7 @@ def test_other_text_is_taken(text: str) -> None:
     assert control_character(text) is None
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(
     ("override", "key"),
     [

@@ -15,8 +15,8 @@ import torch
 import yaml
 from runs import TINY
 
+from leyden.trainer.base import versions
 from leyden.trainer.base.errors import ConfigError
-from leyden.trainer.base.versions import versions
 from leyden.trainer.cli.main import main
 from leyden.trainer.config.allowed_targets import REMEDY
 from leyden.trainer.config.compose import Composer
@@ -407,7 +407,8 @@ def test_whose_code_it_is_decides(installed: Path, monkeypatch: pytest.MonkeyPat
 def test_git_gets_no_config_of_the_environment(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in {"COUNT": "1", "KEY_0": "core.fsmonitor", "VALUE_0": f"touch {here}/canary"}.items():
         monkeypatch.setenv(f"GIT_CONFIG_{key}", value)
-    versions()
+    versions._found.cache_clear()
+    versions.versions()
     untouched(here)
 
 

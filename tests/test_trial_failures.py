@@ -53,6 +53,7 @@ def test_a_failed_trial_is_one_line_of_the_sweeps_log(capfd: pytest.CaptureFixtu
     assert [status(trial) for trial in (0, 1)] == ["failed", "done"]
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("extra", [[], [FAIL_FAST]])
 def test_the_first_failed_trial_ends_the_sweep_if_asked(extra: list[str], capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["-m", *QUICK, "model.fails='',' a',' a',' b'", *extra]) == 1

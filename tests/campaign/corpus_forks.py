@@ -18,7 +18,8 @@ from leyden.trainer.config.meta_device import trial_build  # noqa: F401
 def main(folder: Path, every: int) -> int:
     torch.set_num_threads(1)
     some = one_of_each_door(every)
-    failed = [outcome for outcome in map(shown, Corpus(folder, as_fork, cpu_s=5.0).outcomes(some)) if outcome.faults]
+    corpus = Corpus(folder, as_fork, cpu_s=5.0, times=1)
+    failed = [outcome for outcome in map(shown, corpus.outcomes(some)) if outcome.faults]
     print(f"{len(some)} entries, {len(failed)} with faults")
     return 1 if failed else 0
 

@@ -250,7 +250,7 @@ PIECES = st.sampled_from(
 
 
 def test_a_text_of_yaml_is_read_or_refused() -> None:
-    @examples(1500)
+    @examples(700)
     @given(st.lists(PIECES, max_size=30).map("".join) | st.text(max_size=60))
     def texts(text: str) -> None:
         with only("texts", yaml.YAMLError):
@@ -370,7 +370,7 @@ OPCODES = st.lists(
 
 
 def test_no_pickle_that_asks_for_a_name_is_let_through() -> None:
-    @examples(3000)
+    @examples(1000)
     @given(OPCODES | st.binary(max_size=60), st.booleans())
     # the text between the two names was taken from the stack again
     @example(_text("posix") + _text("system") + _text("x") + b"0\x93.", True)

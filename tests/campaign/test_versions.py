@@ -1,6 +1,6 @@
 """Other versions of Python and torch.
 
-LEYDEN_PYTHONS=/opt/python3.12/bin/python:/opt/python3.13/bin/python pytest -m campaign tests/campaign/test_versions.py
+LEYDEN_PYTHONS=/opt/python3.12/bin/python:/opt/python3.13/bin/python pytest -m slow tests/campaign/test_versions.py
 LEYDEN_OLDEST_TORCH=torch-2.11.0-cp312-cp312-macosx_11_0_arm64.whl pytest -m campaign tests/campaign/test_versions.py
 
 Other Pythons: the package compiles, and what needs no torch does what it does here. The oldest torch that is accepted:
@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[2]
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 OLDEST_TORCH = os.environ.get("LEYDEN_OLDEST_TORCH", "")
 PYTHONS = [python for python in os.environ.get("LEYDEN_PYTHONS", "").split(":") if python]
+_LEFT_OUT = shutil.ignore_patterns(".*", "outputs", "build", "__pycache__", "*.egg-info")
+"""Of a copy of the sources, beside which other tests run."""
 WITHOUT_TORCH = ("hydra-core", "omegaconf", "pyyaml", "pydantic", "psutil", "rich", "typing-extensions")
 COMMANDS = {
     "--help": 0,
@@ -37,7 +39,6 @@ COMMANDS = {
     "trainer.max_epoch=2": 2,
     "dataset.root=${oc.env:HOME}/x --cfg job --resolve": 0,
 }
-pytestmark = pytest.mark.campaign
 
 
 def run(python: Path, words: str, folder: Path) -> tuple[int, str]:
@@ -56,13 +57,14 @@ def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     python = tmp_path / "venv" / "bin" / "python"
     pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "-c", ROOT / "constraints.txt", *wanted], check=True)
-    source = shutil.copytree(ROOT, tmp_path / "source", ignore=shutil.ignore_patterns(".git", "outputs", "build"))
+    source = shutil.copytree(ROOT, tmp_path / "source", ignore=_LEFT_OUT)
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, source]
     subprocess.run(build, check=True, capture_output=True)
     subprocess.run([*pip, "--no-deps", next(tmp_path.glob("*.whl"))], check=True)
     return python
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not PYTHONS, reason="LEYDEN_PYTHONS names no other Python")
 def test_it_compiles_and_composes_as_here(installed: Path, tmp_path: Path) -> None:
     folder = subprocess.run(
@@ -79,6 +81,7 @@ def test_it_compiles_and_composes_as_here(installed: Path, tmp_path: Path) -> No
         assert (code, text.replace(folder, "leyden")) == (here[0], here[1].replace(str(ROOT), "leyden")), words
 
 
+@pytest.mark.campaign
 @pytest.mark.skipif(not OLDEST_TORCH, reason="LEYDEN_OLDEST_TORCH names no wheel")
 def test_the_oldest_torch_has_every_name_and_argument(tmp_path: Path) -> None:
     oldest = next(each.removeprefix("torch>=") for each in DECLARED if each.startswith("torch>="))

@@ -3,6 +3,7 @@
 import os
 import platform
 import subprocess
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -13,6 +14,11 @@ _PACKAGES = ("leyden", "torch", "lightning", "hydra-core", "numpy")
 
 def versions() -> dict[str, str]:
     """Versions of Python and the main packages, and the git revision if the code is in a checkout."""
+    return dict(_found())
+
+
+@cache  # of the code that this process has loaded, whatever the checkout is later
+def _found() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

@@ -29,7 +29,8 @@ def resolved_text(composed: DictConfig, key: str) -> str:
 
 def without_hydra(composed: DictConfig) -> DictConfig:
     """A copy of the composition without Hydra's node."""
-    user = deepcopy(composed)
+    hydra = composed.hydra if "hydra" in composed else None
+    user = deepcopy(composed, {id(hydra): OmegaConf.create()})  # Hydra's node, the larger half, is not copied
     with flag_override(user, ["struct", "readonly"], False):
         if "hydra" in user:
             del user["hydra"]
