@@ -10,6 +10,7 @@ from typing import Any
 import pydantic
 import pytest
 import yaml
+from runs import HERE, TINY, Freeze, Processes
 
 from leyden.trainer.base.atomic_file import write_atomically
 from leyden.trainer.base.errors import ConfigError
@@ -132,6 +133,53 @@ def test_an_evaluation_writes_nothing_into_the_run(
     before = contents(run)
     assert main(["eval", "run"]) in codes
     assert contents(run) == before
+
+
+CALLBACKS = "leyden.trainer.components.callbacks"
+WRITERS = {
+    "a range test": {
+        "_target_": f"{CALLBACKS}.lr_range_test.LRRangeTest", "low": 1e-4, "high": 1.0, "steps": 20, "smoothing": 0.9,
+        "monitor": "train/loss"},
+    "a pruned trial": {
+        "_target_": f"{CALLBACKS}.optuna_pruning.OptunaPruning", "journal": "../study.journal", "trial": 0,
+        "monitor": "val/loss", "pruner": {"_target_": "optuna.pruners.NopPruner"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRITERS)
+def test_callbacks_that_write_do_nothing_in_an_evaluation(run: Path, case: str) -> None:
+    edited(run, callbacks={**frozen_values(run)["callbacks"], "mine": WRITERS[case]})
+    (run.parent / "study.journal").mkdir()  # nor is it read: it may be a FIFO
+    before = contents(run)
+    assert main(["eval", "run"]) == 0
+    assert contents(run) == before
+
+
+HANGS = ["+callbacks.hang._target_=hang_examples.HangsInEvaluation", HERE, "trainer.hang_timeout=3"]
+TWO = ["strategy=ddp", "topology.devices_per_node=2"]
+RECORDED = ["strategy=asgd", "strategy.execution.servers=1", "strategy.execution.record=true"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("overrides", "code", "says"),
+    [
+        (TWO, 0, "test/loss"),
+        (RECORDED, 0, "test/loss"),
+        (HANGS, 1, "the stacks of all processes are in"),
+        ([*TWO, *HANGS], 1, "the stacks of all processes are in"),
+    ],
+    ids=["two workers", "a server that records", "a hang", "a hang of two workers"],
+)
+def test_the_processes_of_an_evaluation_write_nothing_into_the_run(
+    freeze: Freeze, processes: Processes, whole: Path, overrides: list[str], code: int, says: str
+) -> None:
+    run_dir = freeze("run", *TINY, *overrides)
+    shutil.copytree(whole / "checkpoints", run_dir / "checkpoints")
+    before = contents(run_dir)
+    found, output = processes.run(run_dir, "eval")
+    assert (found, contents(run_dir) == before) == (code, True), output
+    assert says in output
 
 
 def test_what_was_opened_is_what_is_read(run: Path, tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 import json
 import math
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..base.atomic_file import write_atomically
@@ -49,11 +51,13 @@ def prepare(
         CannotStart: with the message for the user.
     """
     try:
-        check_machines(config, run_dir)
-        enable_nccl_log(config, run_dir)
-        state = assemble(config, run_dir, stop_request)
-        state.alone_in_process = True
-        check_transport(config, run_dir, state.fabric.device)
+        # into a run that is evaluated nothing is written
+        with TemporaryDirectory(prefix="leyden-") if verb == "eval" else nullcontext(run_dir) as folder:
+            check_machines(config, None if verb == "eval" else run_dir)
+            enable_nccl_log(config, Path(folder))
+            state = assemble(config, run_dir, stop_request)
+            state.alone_in_process, state.evaluates_only = True, verb == "eval"
+            check_transport(config, Path(folder), state.fabric.device)
         check_disk_space(state)
         if verb != "eval":
             refuse_monitor_before_validation(state, resumed=verb == "resume")

@@ -18,16 +18,16 @@ def main() -> None:
         # it ends with its last worker: one that saves a checkpoint needs it until then
         signal.signal(number, signal.SIG_IGN)
     run_dir, index = Path(sys.argv[1]), int(os.environ["LEYDEN_SERVER"])
-    run_as_child(f"server-{index}", lambda: _serve(run_dir, index))
+    run_as_child(f"server-{index}", lambda: _serve(run_dir, index, sys.argv[2]))
 
 
-def _serve(run_dir: Path, index: int) -> None:
+def _serve(run_dir: Path, index: int, verb: str) -> None:
     config = load(run_dir)
     make_importable(config)
     from ..strategies.param_server.server import serve
 
     with system_errors(run_dir):
-        serve(config, run_dir, index)
+        serve(config, run_dir, index, records=verb != "eval")
 
 
 if __name__ == "__main__":
