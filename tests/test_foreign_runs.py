@@ -22,6 +22,7 @@ from leyden.trainer.config.schema import Config, Target, load
 from leyden.trainer.config.target_policy import untrusted_runs
 from leyden.trainer.config.target_policy.untrusted_runs import refuse_other_trials, restricted
 from leyden.trainer.entrypoints.start import start
+from leyden.trainer.launch.worker_group import WorkerGroup
 from leyden.trainer.runs import checkpoints, slurm
 from leyden.trainer.runs.folder import record_pipeline
 from leyden.trainer.runs.frozen import OpenedRun, frozen_values
@@ -205,6 +206,50 @@ def test_a_link_that_is_turned_lends_no_owner(run: Path, tmp_path: Path) -> None
         link.symlink_to(run)
         with pytest.raises(ConfigError, match="--trust"):
             restricted(opened.values(), link, opened.owners)
+
+
+@as_root
+@pytest.mark.parametrize("above", [False, True], ids=["the folder", "a folder above it"])
+def test_a_link_of_a_stranger_to_ones_own_run_is_his(run: Path, tmp_path: Path, above: bool) -> None:
+    """He could turn it to his own folder once the owner has been looked at."""
+    (link := tmp_path / "link").symlink_to(tmp_path if above else run)
+    named = link / "run" if above else link
+    with OpenedRun(named) as opened:
+        assert opened.owners == {0}
+    os.chown(link, STRANGER, STRANGER, follow_symlinks=False)
+    with OpenedRun(named) as opened:
+        assert opened.values()
+    assert opened.owners == {0, STRANGER}
+    before = contents(run)
+    assert main(["resume", str(named), "trainer.max_epochs=3"]) == 2
+    assert contents(run) == before
+
+
+def test_links_of_themselves_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("a")
+    (tmp_path / "up").symlink_to("../" + tmp_path.name)
+    with pytest.raises(OSError, match="symbolic links"):
+        OpenedRun(tmp_path / "a")
+    with OpenedRun(tmp_path / "up") as opened:
+        assert os.fstat(opened._folder).st_ino == tmp_path.stat().st_ino  # pyright: ignore[reportPrivateUsage]
+
+
+@as_root
+@pytest.mark.slow
+def test_a_run_whose_owner_changes_while_workers_start_is_one_sentence(
+    freeze: Freeze, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = freeze("run", *TINY, *TWO, HERE, "+callbacks.mine._target_=hang_examples.HangsInEvaluation")
+    begin = WorkerGroup.start
+
+    def start_later(group: WorkerGroup) -> None:
+        os.chown(run_dir / "config.yaml", STRANGER, STRANGER)
+        begin(group)
+
+    monkeypatch.setattr(WorkerGroup, "start", start_later)
+    with pytest.raises(ValueError, match=rf"This run belongs to an unknown user \(uid {STRANGER}\)"):
+        start(run_dir)
+    assert "Traceback" not in "".join(capfd.readouterr())
 
 
 def test_code_in_the_run_folder_is_on_no_path(run: Path, tmp_path: Path) -> None:

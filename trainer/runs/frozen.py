@@ -1,6 +1,8 @@
 """The frozen config of a run as plain values. No schema, no torch."""
 
+import errno
 import os
+import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +15,7 @@ from .folder import CHANGES, FROZEN, SWEEP
 from .renamed import with_new_names
 from .untrusted_yaml import looks_harmless, read_yaml
 
+_MOST_LINKS = 40
 _REMEDY = "remove the file: the run then has the config with which it began"
 
 
@@ -22,7 +25,7 @@ class OpenedRun:
     Found by their paths, they could be replaced between the two, as by a link that another user changes.
 
     Attributes:
-        owners: user ids of the folder, and of each file that was read.
+        owners: user ids of the folder, of the links that lead to it, root's aside, and of each file that was read.
 
     Raises:
         OSError: there is no such folder, or it cannot be opened.
@@ -30,8 +33,8 @@ class OpenedRun:
 
     def __init__(self, run_dir: Path):
         self.run_dir = run_dir
-        self._folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self.owners = {os.fstat(self._folder).st_uid}
+        self._folder, links = _open_folder(run_dir)
+        self.owners = {os.fstat(self._folder).st_uid, *links - {0}}
 
     def __enter__(self) -> "OpenedRun":
         return self
@@ -86,6 +89,32 @@ class OpenedRun:
             if moved and "processes" not in changed:  # resume.yaml edited by hand: computed again
                 values.pop("processes", None)
         return with_new_names(values)
+
+
+def _open_folder(path: Path) -> tuple[int, set[int]]:
+    """Descriptor of a folder, and the owners of the links on the way, each followed as it was seen."""
+    at, left, links = os.open("/", os.O_PATH | os.O_CLOEXEC), list(reversed(absolute(path).parts[1:])), list[int]()
+    while left:
+        part = left.pop()
+        found = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=at)
+        status = os.fstat(found)
+        if not stat.S_ISLNK(status.st_mode):
+            os.close(at)
+            at = found
+            continue
+        links.append(status.st_uid)
+        if len(links) > _MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+        target = Path(os.readlink("", dir_fd=found))
+        os.close(found)
+        left += reversed([part for part in target.parts if part != "/"])
+        if target.is_absolute():
+            os.close(at)
+            at = os.open("/", os.O_PATH | os.O_CLOEXEC)
+    try:
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at), set(links)
+    finally:
+        os.close(at)
 
 
 def owners_of(folder: Path) -> set[int]:
