@@ -42,3 +42,10 @@ class Stuck(Digits):
             time.sleep(self.each_s + self.first_s)
             self.first_s = 0.0
         return super().__getitem__(index)
+
+
+class HangsInEvaluation:
+    """Callback that never comes back from the first batch that is evaluated."""
+
+    def on_evaluation_batch(self, *_: object) -> None:
+        time.sleep(3600)

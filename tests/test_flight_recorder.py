@@ -16,9 +16,9 @@ from leyden.trainer.launch.worker_group import WorkerGroup, WorkerSpec
 RUN, GROUP = Path("/run"), Path("/tmp/group")
 
 
-def test_dumps_go_to_the_runs_folder() -> None:
+def test_dumps_go_to_the_given_folder() -> None:
     assert recorder_environment(RUN, GROUP, {}) == {
-        "TORCH_FR_DUMP_TEMP_FILE": "/run/hang/nccl_rank_", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/tmp/group/nccl-",
+        "TORCH_FR_DUMP_TEMP_FILE": "/run/nccl_rank_", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "/tmp/group/nccl-",
     }  # fmt: skip
 
 
@@ -42,9 +42,9 @@ class NoStore:
     def close(self) -> None: ...
 
 
-def group(tmp_path: Path, kind: str) -> WorkerGroup:
+def group(tmp_path: Path, kind: str, verb: str = "train") -> WorkerGroup:
     config = topology_config("strategy=ddp", "topology.devices_per_node=2", f"topology.device.kind={kind}")
-    job = WorkerSpec(config, tmp_path, "train", None)
+    job = WorkerSpec(config, tmp_path, verb, None)
     return WorkerGroup(job, 0, LocalNode(0, 1, None), NoStore(), None, None)  # pyright: ignore[reportArgumentType]
 
 
@@ -61,6 +61,17 @@ def test_workers_of_gpus_have_a_recorder_and_leave_no_empty_folder(
     assert (tmp_path / "hang").exists() == (kind == "cuda")
     made._shut_down()
     assert not (tmp_path / "hang").exists()
+
+
+def test_an_evaluation_has_its_recorder_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = group(tmp_path, "cuda", "eval")
+    monkeypatch.setattr("leyden.trainer.launch.worker_group.local_workers", lambda *_: [])
+    made.start()
+    folder = Path(made._rendezvous(Role("worker", 1))["TORCH_FR_DUMP_TEMP_FILE"]).parent
+    assert folder.is_dir()
+    made._shut_down()
+    assert not folder.exists()
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_dump_stays_in_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pydantic
 import pytest
 import yaml
+from runs import HERE, TINY, Freeze, Processes
 
 from leyden.trainer.base.atomic_file import write_atomically
 from leyden.trainer.base.errors import ConfigError
@@ -21,6 +22,7 @@ from leyden.trainer.config.schema import Config, Target, load
 from leyden.trainer.config.target_policy import untrusted_runs
 from leyden.trainer.config.target_policy.untrusted_runs import refuse_other_trials, restricted
 from leyden.trainer.entrypoints.start import start
+from leyden.trainer.launch.worker_group import WorkerGroup
 from leyden.trainer.runs import checkpoints, slurm
 from leyden.trainer.runs.folder import record_pipeline
 from leyden.trainer.runs.frozen import OpenedRun, frozen_values
@@ -134,6 +136,53 @@ def test_an_evaluation_writes_nothing_into_the_run(
     assert contents(run) == before
 
 
+CALLBACKS = "leyden.trainer.components.callbacks"
+WRITERS = {
+    "a range test": {
+        "_target_": f"{CALLBACKS}.lr_range_test.LRRangeTest", "low": 1e-4, "high": 1.0, "steps": 20, "smoothing": 0.9,
+        "monitor": "train/loss"},
+    "a pruned trial": {
+        "_target_": f"{CALLBACKS}.optuna_pruning.OptunaPruning", "journal": "../study.journal", "trial": 0,
+        "monitor": "val/loss", "pruner": {"_target_": "optuna.pruners.NopPruner"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRITERS)
+def test_callbacks_that_write_do_nothing_in_an_evaluation(run: Path, case: str) -> None:
+    edited(run, callbacks={**frozen_values(run)["callbacks"], "mine": WRITERS[case]})
+    (run.parent / "study.journal").mkdir()  # nor is it read: it may be a FIFO
+    before = contents(run)
+    assert main(["eval", "run"]) == 0
+    assert contents(run) == before
+
+
+HANGS = ["+callbacks.hang._target_=hang_examples.HangsInEvaluation", HERE, "trainer.hang_timeout=3"]
+TWO = ["strategy=ddp", "topology.devices_per_node=2"]
+RECORDED = ["strategy=asgd", "strategy.execution.servers=1", "strategy.execution.record=true"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("overrides", "code", "says"),
+    [
+        (TWO, 0, "test/loss"),
+        (RECORDED, 0, "test/loss"),
+        (HANGS, 1, "the stacks of all processes are in"),
+        ([*TWO, *HANGS], 1, "the stacks of all processes are in"),
+    ],
+    ids=["two workers", "a server that records", "a hang", "a hang of two workers"],
+)
+def test_the_processes_of_an_evaluation_write_nothing_into_the_run(
+    freeze: Freeze, processes: Processes, whole: Path, overrides: list[str], code: int, says: str
+) -> None:
+    run_dir = freeze("run", *TINY, *overrides)
+    shutil.copytree(whole / "checkpoints", run_dir / "checkpoints")
+    before = contents(run_dir)
+    found, output = processes.run(run_dir, "eval")
+    assert (found, contents(run_dir) == before) == (code, True), output
+    assert says in output
+
+
 def test_what_was_opened_is_what_is_read(run: Path, tmp_path: Path) -> None:
     """A link that is turned meanwhile changes neither values nor owners."""
     (other := tmp_path / "other").mkdir()
@@ -157,6 +206,50 @@ def test_a_link_that_is_turned_lends_no_owner(run: Path, tmp_path: Path) -> None
         link.symlink_to(run)
         with pytest.raises(ConfigError, match="--trust"):
             restricted(opened.values(), link, opened.owners)
+
+
+@as_root
+@pytest.mark.parametrize("above", [False, True], ids=["the folder", "a folder above it"])
+def test_a_link_of_a_stranger_to_ones_own_run_is_his(run: Path, tmp_path: Path, above: bool) -> None:
+    """He could turn it to his own folder once the owner has been looked at."""
+    (link := tmp_path / "link").symlink_to(tmp_path if above else run)
+    named = link / "run" if above else link
+    with OpenedRun(named) as opened:
+        assert opened.owners == {0}
+    os.chown(link, STRANGER, STRANGER, follow_symlinks=False)
+    with OpenedRun(named) as opened:
+        assert opened.values()
+    assert opened.owners == {0, STRANGER}
+    before = contents(run)
+    assert main(["resume", str(named), "trainer.max_epochs=3"]) == 2
+    assert contents(run) == before
+
+
+def test_links_of_themselves_end(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("a")
+    (tmp_path / "up").symlink_to("../" + tmp_path.name)
+    with pytest.raises(OSError, match="symbolic links"):
+        OpenedRun(tmp_path / "a")
+    with OpenedRun(tmp_path / "up") as opened:
+        assert os.fstat(opened._folder).st_ino == tmp_path.stat().st_ino  # pyright: ignore[reportPrivateUsage]
+
+
+@as_root
+@pytest.mark.slow
+def test_a_run_whose_owner_changes_while_workers_start_is_one_sentence(
+    freeze: Freeze, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = freeze("run", *TINY, *TWO, HERE, "+callbacks.mine._target_=hang_examples.HangsInEvaluation")
+    begin = WorkerGroup.start
+
+    def start_later(group: WorkerGroup) -> None:
+        os.chown(run_dir / "config.yaml", STRANGER, STRANGER)
+        begin(group)
+
+    monkeypatch.setattr(WorkerGroup, "start", start_later)
+    with pytest.raises(ValueError, match=rf"This run belongs to an unknown user \(uid {STRANGER}\)"):
+        start(run_dir)
+    assert "Traceback" not in "".join(capfd.readouterr())
 
 
 def test_code_in_the_run_folder_is_on_no_path(run: Path, tmp_path: Path) -> None:

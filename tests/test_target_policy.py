@@ -526,13 +526,10 @@ FOREIGN: Mapping[str, tuple[Mapping[str, Any], str]] = {
     "processes elsewhere": (
         {"topology.launcher": "node"}, "topology.launcher"),
     "lines of a script": (
-        {"topology.launcher": "slurm", "topology.slurm.setup": ["touch canary"]}, "topology.slurm.setup"),
-    "options of sbatch": (
-        {"topology.launcher": "slurm", "topology.slurm.sbatch": ["--chdir=/"]}, "topology.slurm.sbatch"),
-    "words before the workers": (
-        {"topology.launcher": "slurm", "topology.slurm.wrapper": ["touch"]}, "topology.slurm.wrapper"),
-    "a container": (
-        {"topology.launcher": "slurm", "topology.slurm.container_image": "evil"}, "topology.slurm.container_image"),
+        {"topology.launcher": "slurm", "topology.slurm.setup": ["touch canary"]}, "topology.launcher"),
+    "a logger as an argument": (
+        {"task.a": {"_target_": "leyden.trainer.components.loggers.mlflow_logger.MLflow", "save_dir": "canary"}},
+        "task.a._target_"),
 }  # fmt: skip
 
 

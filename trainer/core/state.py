@@ -81,6 +81,8 @@ class RunState:
     """Names that the task logs with prog_bar=True."""
     alone_in_process: bool = False
     """Whether this process trains nothing else."""
+    evaluates_only: bool = False
+    """Whether nothing is trained, and nothing written into the run's folder or next to it."""
     leaves_at: int | None = None
     """The step after which a model of a pipeline moves to another worker, in this epoch or at its end."""
     stop_reason: str | None = None

@@ -2,7 +2,9 @@
 
 import json
 import math
+from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..base.atomic_file import write_atomically
@@ -48,11 +50,13 @@ def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
     """
     config, run_dir = job.config, job.run_dir
     try:
-        check_machines(config, run_dir)
-        enable_nccl_log(config, run_dir)
-        state = assemble(config, run_dir, stop_request)
-        state.alone_in_process = True
-        check_transport(config, run_dir, state.fabric.device)
+        # into a run that is evaluated nothing is written
+        with TemporaryDirectory(prefix="leyden-") if job.is_evaluation else nullcontext(run_dir) as folder:
+            check_machines(config, None if job.is_evaluation else run_dir)
+            enable_nccl_log(config, Path(folder))
+            state = assemble(config, run_dir, stop_request)
+            state.alone_in_process, state.evaluates_only = True, job.is_evaluation
+            check_transport(config, Path(folder), state.fabric.device)
         check_disk_space(state)
         if not job.is_evaluation:
             refuse_monitor_before_validation(state, resumed=job.verb == "resume")

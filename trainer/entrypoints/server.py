@@ -3,11 +3,10 @@
 import os
 import signal
 import sys
-from pathlib import Path
 
 from ..base.signals import SIGNALS
 from ..base.system_errors import system_errors
-from ..config.schema import load
+from ..config.job import JobSpec
 from ..config.targets import make_importable
 from ..launch.child import end_with_agent, run_as_child
 
@@ -17,17 +16,16 @@ def main() -> None:
     for number in SIGNALS:
         # it ends with its last worker: one that saves a checkpoint needs it until then
         signal.signal(number, signal.SIG_IGN)
-    run_dir, index = Path(sys.argv[1]), int(os.environ["LEYDEN_SERVER"])
-    run_as_child(f"server-{index}", lambda: _serve(run_dir, index))
+    index = int(os.environ["LEYDEN_SERVER"])
+    run_as_child(f"server-{index}", lambda: _serve(JobSpec.from_argv(sys.argv[1:]), index))
 
 
-def _serve(run_dir: Path, index: int) -> None:
-    config = load(run_dir)
-    make_importable(config)
+def _serve(job: JobSpec, index: int) -> None:
+    make_importable(job.config)
     from ..strategies.param_server.server import serve
 
-    with system_errors(run_dir):
-        serve(config, run_dir, index)
+    with system_errors(job.run_dir):
+        serve(job.config, job.run_dir, index, records=not job.is_evaluation)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.atomic_file import atomic_file
-from ..base.errors import CannotStart, Explained, Refused
+from ..base.errors import CannotStart, ConfigError, Explained, Refused
 from ..base.failure_log import log_traceback
 from ..base.heartbeat import HeartbeatReading, heartbeat
 from ..base.storage import StorageError
@@ -44,6 +44,8 @@ class ErrorRecord:
     @classmethod
     def of(cls, error: Exception) -> "ErrorRecord":
         """The record of an exception; its traceback goes to run.log."""
+        if isinstance(error, ConfigError):  # of a config that has changed since the command read it
+            error = CannotStart(error.problems[0])
         mistake = isinstance(error, CannotStart)
         known = mistake or isinstance(error, Explained)
         message = str(error) if known else f"{type(error).__name__}: {error}"

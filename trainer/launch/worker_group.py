@@ -3,7 +3,10 @@
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 
 from ..base.handshake import SECRET, new_secret
 from ..config.job import JobSpec
@@ -12,7 +15,8 @@ from .child import AGENT
 from .error_files import ERROR_FILES, ErrorFiles
 from .fork_server import ForkServer, can_fork
 from .hangs.detector import HangDetector
-from .hangs.flight_recorder import make_folder, recorder_environment, remove_empty_folder
+from .hangs.diagnosis import stacks_folder
+from .hangs.flight_recorder import recorder_environment, remove_empty_folder
 from .peers import Peers
 from .process import Process, ProcessExit, inherited
 from .roles import TORCHRUN, LocalNode, Role, environment_of, is_alone, local_servers, local_workers
@@ -104,7 +108,8 @@ class WorkerGroup:
 
     def start(self) -> None:
         if self._communicates_by_nccl:
-            make_folder(self.job.run_dir)
+            with suppress(OSError):
+                self._dumps.mkdir(exist_ok=True)  # torch does not make it
         for role in local_servers(self.job.config, self.node):
             self.servers.append(self.start_process(role))
         for role in local_workers(self.job.config, self.node):
@@ -150,8 +155,13 @@ class WorkerGroup:
         run_id = f"{self.job.run_dir.name}-{self.store.port}-{self.restart_count}"
         torchrun = {"RUN_ID": run_id, "USE_AGENT_STORE": "True", "RESTART_COUNT": str(self.restart_count)}
         if self._communicates_by_nccl:
-            variables |= recorder_environment(self.job.run_dir, self.error_files.folder, os.environ)
+            variables |= recorder_environment(self._dumps, self.error_files.folder, os.environ)
         return {**variables, **{f"TORCHELASTIC_{name}": value for name, value in torchrun.items()}}
+
+    @cached_property
+    def _dumps(self) -> Path:
+        """Folder of NCCL's last collectives."""
+        return stacks_folder(self.job)
 
     @property
     def _communicates_by_nccl(self) -> bool:
@@ -193,5 +203,5 @@ class WorkerGroup:
         self.store.close()
         self.error_files.remove()
         if self._communicates_by_nccl:
-            remove_empty_folder(self.job.run_dir)
+            remove_empty_folder(self._dumps)
         return self.exits()

@@ -1,8 +1,10 @@
 """The frozen config of a run as plain values. No schema, no torch."""
 
+import errno
 import os
+import stat
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -12,6 +14,7 @@ from ..base.untrusted_file import DamagedFile
 from .folder import CHANGES, FROZEN, SWEEP
 from .untrusted_yaml import looks_harmless, read_yaml
 
+_MOST_LINKS = 40
 _REMEDY = "remove the file: the run then has the config with which it began"
 
 
@@ -21,7 +24,7 @@ class OpenedRun:
     Found by their paths, they could be replaced between the two, as by a link that another user changes.
 
     Attributes:
-        owners: user ids of the folder, and of each file that was read.
+        owners: user ids of the folder, of the links that lead to it, root's aside, and of each file that was read.
 
     Raises:
         OSError: there is no such folder, or it cannot be opened.
@@ -29,8 +32,8 @@ class OpenedRun:
 
     def __init__(self, run_dir: Path):
         self.run_dir = run_dir
-        self._folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self.owners = {os.fstat(self._folder).st_uid}
+        self._folder, links = _open_folder(run_dir)
+        self.owners = {os.fstat(self._folder).st_uid, *links - {0}}
 
     def __enter__(self) -> "OpenedRun":
         return self
@@ -85,6 +88,26 @@ class OpenedRun:
             if moved and "processes" not in changed:  # resume.yaml edited by hand: computed again
                 values.pop("processes", None)
         return values
+
+
+def _open_folder(path: Path) -> tuple[int, set[int]]:
+    """Descriptor of a folder, and the owners of the links on the way, each followed as it was seen."""
+    left, links = list(reversed(absolute(path).parts)), list[int]()
+    with ExitStack() as opened:
+        at = -1
+        while left:
+            part = left.pop()
+            found = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=None if part == "/" else at)
+            opened.callback(os.close, found)
+            status = os.fstat(found)
+            if not stat.S_ISLNK(status.st_mode):
+                at = found
+                continue
+            links.append(status.st_uid)
+            if len(links) > _MOST_LINKS:
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+            left += reversed(Path(os.readlink("", dir_fd=found)).parts)
+        return os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=at), set(links)
 
 
 def owners_of(folder: Path) -> set[int]:

@@ -104,7 +104,7 @@ class LRRangeTest:
             del state.metrics[name]  # of what diverged; JSON has no NaN
         if state.step < self.steps and state.stop_reason is None:
             return  # a signal
-        if state.fabric.is_global_zero and not self._ended:
+        if state.fabric.is_global_zero and not self._ended and not state.evaluates_only:
             self._ended = True
             self._write(state)
 

@@ -45,7 +45,7 @@ class OptunaPruning:
         self._reported: set[int] = set()
 
     def on_fit_start(self, state: RunState) -> None:
-        if state.fabric.is_global_zero:
+        if state.fabric.is_global_zero and not state.evaluates_only:
             self._connected = self._trial_of((state.run_dir / self.journal).resolve())
 
     def _trial_of(self, journal: Path) -> "Trial | None":

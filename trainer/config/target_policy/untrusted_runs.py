@@ -62,11 +62,6 @@ _DROPPED: Mapping[str, Any] = {
     "topology.kubernetes": {},
 }  # fmt: skip
 """Keys of a stranger's config that have these values in place of his: an evaluation needs none of them."""
-_OF_SCRIPTS = {
-    **dict.fromkeys(("setup", "sbatch", "srun", "wrapper"), "holds lines of a script"),
-    **dict.fromkeys(("container_image", "container_mounts"), "chooses what the workers run in"),
-}
-"""Keys of topology.slurm that start other programs, and what is said of each."""
 
 
 @contextmanager
@@ -176,7 +171,6 @@ def _user(uid: int) -> str:
 def _refused(values: Mapping[str, Any]) -> Iterator[_Refused]:
     found = [(key, node) for key, node in _targets("", values) if key.partition(".")[0] not in _DROPPED]
     yield from (each for key, node in found for each in _refused_node(key, node))
-    yield from _refused_slurm(values)
     yield from _refused_keys("", values)
 
 
@@ -219,16 +213,6 @@ def _refused_node(key: str, node: Mapping[str, Any]) -> Iterator[_Refused]:
         yield f"{key}.name", "is loaded from elsewhere than timm's own collection", node["name"]
 
 
-def _refused_slurm(values: Mapping[str, Any]) -> Iterator[_Refused]:
-    topology = values.get("topology")
-    if not isinstance(topology, Mapping) or topology.get("launcher") != "slurm":
-        return
-    slurm = topology.get("slurm")
-    for name, text in _OF_SCRIPTS.items():
-        if isinstance(slurm, Mapping) and slurm.get(name):
-            yield f"topology.slurm.{name}", text, slurm[name]
-
-
 def _may_name(target: str) -> bool:
     """Whether a target is a name in Leyden's own YAML, or an installed class of the allowed kinds."""
     if target in _shipped():
@@ -252,9 +236,12 @@ def _has_base(cls: type) -> bool:
 
 @cache
 def _shipped() -> frozenset[str]:
-    """Every `_target_` in Leyden's YAML, and those that Leyden adds to a config."""
+    """Every `_target_` in Leyden's YAML, and those that Leyden adds to a config.
+
+    Loggers and sweepers are none: an evaluation has none, and as arguments they would write where they are told.
+    """
     folder = Path(str(resources.files("leyden.conf")))
     texts = (file.read_text(encoding="utf-8") for file in folder.rglob("*.yaml"))
     named = {name for text in texts for name in re.findall(r"^\s*_target_:\s*([\w.]+)", text, re.MULTILINE)}
     added = ("leyden.trainer.data.task_loaders.TaskLoaders", PRUNING)
-    return frozenset({*named, *added})
+    return frozenset(name for name in (*named, *added) if not re.search(r"\.(loggers|sweep|prepare)\.", name))

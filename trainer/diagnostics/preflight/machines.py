@@ -22,8 +22,11 @@ CLOCKS_APART_S = 5.0
 """Tolerance: a worker may be scheduled seconds late on a busy machine; synchronized clocks differ by milliseconds."""
 
 
-def check_machines(config: Config, run_dir: Path) -> None:
+def check_machines(config: Config, run_dir: Path | None) -> None:
     """Check devices, interfaces, adapters, run folder and clocks of all nodes.
+
+    Args:
+        run_dir: None: of a run that is only read, neither folder nor clocks matter.
 
     Raises:
         Refused: a check failed on some worker; all workers raise the same.
@@ -37,16 +40,16 @@ def check_machines(config: Config, run_dir: Path) -> None:
     node = f"node {gather.node} ({socket.gethostname()})"
     problems = [as_data(problem) for problem in _here(config, gather.first_of_node)]
     mine = {"node": node, "device": device_of(kind), "nccl": _nccl(kind), "problems": problems}
-    several = config.topology.nodes > 1
+    shared = run_dir if config.topology.nodes > 1 else None
     # the marker is written before any worker searches for it
     extra = gather.agree(
         "machines",
         mine,
         _machine_problems,
-        lambda: [shared_folder.write_marker(run_dir), time.time()] if several else 0,
+        lambda: 0 if shared is None else [shared_folder.write_marker(shared), time.time()],
     )
-    if several:
-        _check_folder(gather, node, run_dir, *extra)
+    if shared is not None:
+        _check_folder(gather, node, shared, *extra)
 
 
 def _check_folder(gather: StoreGather, node: str, run_dir: Path, marker: str, at: float) -> None:

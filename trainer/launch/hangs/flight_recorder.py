@@ -1,4 +1,4 @@
-"""NCCL's flight recorder: each worker's last collectives, written to the run's folder when the run hangs.
+"""NCCL's flight recorder: each worker's last collectives, written next to the stacks when the run hangs.
 
 torch's watchdog writes them when a collective passes `strategy.timeout_s`, and when it is asked through a pipe. The
 buffer's size is among the variables of `hardware.comm_env`.
@@ -9,35 +9,28 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from .diagnosis import STACKS
-
 _PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 _FILE = "TORCH_FR_DUMP_TEMP_FILE"
 _EARLIER_FILE = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
 """The name before torch 2.9, which is still read; the new one goes before it."""
 
 
-def recorder_environment(run_dir: Path, folder: Path, user_environment: Mapping[str, str]) -> dict[str, str]:
+def recorder_environment(dumps: Path, folder: Path, user_environment: Mapping[str, str]) -> dict[str, str]:
     """Variables for workers that communicate by NCCL, without those that the user has set.
 
     Args:
+        dumps: folder of the dumps.
         folder: of the worker group, on this machine: not every shared file system has pipes.
     """
     wanted = {_PIPE: folder / "nccl-"}
     if _EARLIER_FILE not in user_environment:
-        wanted[_FILE] = run_dir / STACKS / "nccl_rank_"
+        wanted[_FILE] = dumps / "nccl_rank_"
     return {name: str(path) for name, path in wanted.items() if name not in user_environment}
 
 
-def make_folder(run_dir: Path) -> None:
-    """The folder of the dumps, which torch does not make itself."""
-    with suppress(OSError):  # to evaluate a run, its folder need not be writable
-        (run_dir / STACKS).mkdir(exist_ok=True)
-
-
-def remove_empty_folder(run_dir: Path) -> None:
+def remove_empty_folder(dumps: Path) -> None:
     with suppress(OSError):
-        (run_dir / STACKS).rmdir()
+        dumps.rmdir()
 
 
 def request_dump(folder: Path, rank: int) -> None:

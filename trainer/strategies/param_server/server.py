@@ -19,8 +19,11 @@ from .shared_state import SharedState
 _POLL_INTERVAL_S = 0.2
 
 
-def serve(config: Config, run_dir: Path, index: int) -> None:
+def serve(config: Config, run_dir: Path, index: int, records: bool = True) -> None:
     """Serve all workers until the last has left.
+
+    Args:
+        records: whether `strategy.execution.record` counts: nothing is written into a run that is evaluated.
 
     Raises:
         RuntimeError: a worker has died without leaving.
@@ -30,7 +33,7 @@ def serve(config: Config, run_dir: Path, index: int) -> None:
         ValueError: a checkpoint's file is missing or damaged.
     """
     torch.set_num_threads(1)  # a server shares its node with workers, and an update is limited by memory anyway
-    Server(config, run_dir, index).run()
+    Server(config, run_dir, index, records).run()
 
 
 class Server(SharedState):

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from ...base.regular_file import open_to_append
 from ...config.locate import locate
 from ...config.schema import Config
 from ..execution import execution_of
@@ -14,9 +15,13 @@ from .work_queue import WorkQueue
 
 
 class SharedState:
-    """Shard, work queue and membership. `changed` guards all of it."""
+    """Shard, work queue and membership. `changed` guards all of it.
 
-    def __init__(self, config: Config, run_dir: Path, index: int):
+    Args:
+        records: whether `strategy.execution.record` counts.
+    """
+
+    def __init__(self, config: Config, run_dir: Path, index: int, records: bool = True):
         self.config = config
         self.run_dir = run_dir
         self.index = index
@@ -29,8 +34,8 @@ class SharedState:
         self.shard: ParamShard | None = None
         self.queue: WorkQueue = self.strategy.make_work_queue(config)
         self.event_log: Any = None
-        if execution_of(config.strategy.arguments).record and index == 0:
-            self.event_log = open(run_dir / "events.csv", "a")  # noqa: SIM115  # until the process ends
+        if records and execution_of(config.strategy.arguments).record and index == 0:
+            self.event_log = open_to_append(run_dir / "events.csv")
         self.present = set(range(self.workers))
         self.incarnations = dict.fromkeys(range(self.workers), 0)
         """Restarts of each worker whose connection is expected."""
