@@ -53,6 +53,8 @@ class ImageFolder(FileSamples):
             have, an archive that cannot be read in place, or labels that do not agree with the images.
     """
 
+    RESUMABLE = ("root", "labels")
+
     def __init__(
         self,
         split: str,

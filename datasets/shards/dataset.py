@@ -43,6 +43,7 @@ class Shards(ImageSamples):
         ValueError: no shards, no such split, or an index that does not agree with its files.
     """
 
+    RESUMABLE = ("root", "stage", "stage_dir")
     thread_safe: bool = True
 
     def __init__(

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
-from ..hardware.schema import Count, Positive, Strict, Topology
+from ..hardware.schema import RESUMABLE, Count, Positive, Strict, Topology
 from ..runs.frozen import OpenedRun, trial_folders
 from .strategy_class import Processes, declared_before_import, processes_of
 from .target_policy.untrusted_runs import restricted
@@ -52,7 +52,7 @@ class DatasetConfig(Target):
     val_fraction: Fraction
     partitions: Count
     partition_order: list[PartitionNumber] | list[list[PartitionNumber]] | None
-    num_workers: Annotated[int, Field(ge=0)]
+    num_workers: Annotated[int, Field(ge=0), RESUMABLE]
     # with defaults, for runs that were frozen before these keys existed
     partitioning: Literal["random", "class_balanced", "contiguous"] = "random"
     sampling: Literal["instance_balanced", "class_balanced", "square_root"] = "instance_balanced"
@@ -60,10 +60,10 @@ class DatasetConfig(Target):
     shuffle_block: Count = 64
     shuffle_buffer: Count = 128
     drop_last: bool = False
-    threads: Literal["auto"] | Annotated[int, Field(ge=0)] = "auto"
-    prefetch: Annotated[int, Field(ge=0)] = 2
+    threads: Annotated[Literal["auto"] | Annotated[int, Field(ge=0)], RESUMABLE] = "auto"
+    prefetch: Annotated[int, Field(ge=0), RESUMABLE] = 2
     cache: Literal["none", "memory", "device"] = "none"
-    max_bad_samples: Annotated[int, Field(ge=0)]
+    max_bad_samples: Annotated[int, Field(ge=0), RESUMABLE]
     assumed: AssumedData = AssumedData()
 
 
@@ -219,31 +219,31 @@ class Trainer(Strict):
     and `activation_checkpointing`, and the form of `profiler`.
     """
 
-    max_epochs: Count
-    max_steps: Annotated[int, Field(ge=-1)]
+    max_epochs: Annotated[Count, RESUMABLE]
+    max_steps: Annotated[int, Field(ge=-1), RESUMABLE]
     precision: Literal["32-true", "64-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true"]
     accumulate_grad_batches: Count
     gradient_clip_val: Annotated[float, Field(gt=0.0)] | None
     gradient_clip_algorithm: Literal["norm", "value", "adaptive"]
-    limit_train_batches: Limit
-    limit_val_batches: Limit
-    limit_test_batches: Limit
-    check_val_every_n_epoch: Count | None
-    log_every_n_steps: Count
+    limit_train_batches: Annotated[Limit, RESUMABLE]
+    limit_val_batches: Annotated[Limit, RESUMABLE]
+    limit_test_batches: Annotated[Limit, RESUMABLE]
+    check_val_every_n_epoch: Annotated[Count | None, RESUMABLE]
+    log_every_n_steps: Annotated[Count, RESUMABLE]
     fast_dev_run: bool
     deterministic: bool
     sync_batchnorm: bool
     compile: bool | CompileOptions
     channels_last: bool
-    enable_progress_bar: bool
+    enable_progress_bar: Annotated[bool, RESUMABLE]
     # Defaults for runs frozen before these keys existed.
-    hang_timeout: Annotated[float, Field(gt=0.0)] | None = None
+    hang_timeout: Annotated[Annotated[float, Field(gt=0.0)] | None, RESUMABLE] = None
     async_checkpoint: bool = True
-    val_check_interval: Interval | None = None
+    val_check_interval: Annotated[Interval | None, RESUMABLE] = None
     num_sanity_val_steps: Annotated[int, Field(ge=-1)] = 0
     overfit_batches: Limit = 0.0
-    max_time: str | dict[str, int | float] | None = None
-    detect_anomaly: bool = False
+    max_time: Annotated[str | dict[str, int | float] | None, RESUMABLE] = None
+    detect_anomaly: Annotated[bool, RESUMABLE] = False
     exact_dropout: bool = True
     benchmark: bool = False
     matmul_precision: Literal["highest", "high", "medium"] | None = None
@@ -278,8 +278,8 @@ class Config(Strict):
     augment: Target | None = None
     model: Model | None = None
     task: Target
-    strategy: Target
-    topology: Topology
+    strategy: Annotated[Target, RESUMABLE]
+    topology: Annotated[Topology, RESUMABLE]
     optimizer: Optimizer | None = None
     schedule: Schedule | None = None
     callbacks: dict[str, Target | None]
