@@ -64,6 +64,8 @@ class DatasetConfig(Target):
     prefetch: Annotated[int, Field(ge=0), RESUMABLE] = 2
     cache: Literal["none", "memory", "device"] = "none"
     max_bad_samples: Annotated[int, Field(ge=0), RESUMABLE]
+    changed: Annotated[Literal["refuse", "accept"], RESUMABLE] = "refuse"
+    """Of `leyden resume`, for the session that it begins: whether the data may be another than before."""
     assumed: AssumedData = AssumedData()
 
 
