@@ -28,6 +28,7 @@ class CIFAR10(CifarImages):
             sample can be skipped: all are decoded at the start.
     """
 
+    RESUMABLE = ("root",)
     form = CifarForm(
         name="CIFAR-10",
         classes=_CLASSES,

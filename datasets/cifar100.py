@@ -36,6 +36,7 @@ class CIFAR100(CifarImages):
         FileNotFoundError, OSError, ValueError: as CIFAR-10.
     """
 
+    RESUMABLE = ("root",)
     form = CifarForm(
         name="CIFAR-100",
         classes=_CLASSES,

@@ -1,6 +1,7 @@
 """Samples that are a file each, in a directory or an archive."""
 
 import operator
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,6 +9,7 @@ from numpy.typing import NDArray
 from .decode import Least, decode
 from .files import Files
 from .image_samples import ImageSamples
+from .listing.identity import fingerprint, name_hashes
 
 
 class FileSamples(ImageSamples):
@@ -17,12 +19,14 @@ class FileSamples(ImageSamples):
         _files: all files of a directory or an archive.
         _members: [N], index of each sample's file.
         _labels: [N], class of each sample, or the number of its set of labels.
+        _base: what the names of all samples begin with: the folders around the classes.
     """
 
     thread_safe: bool = True
     _files: Files
     _members: NDArray[np.int64]
     _labels: NDArray[np.int64]
+    _base: str = ""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -43,6 +47,19 @@ class FileSamples(ImageSamples):
     def name(self, index: int) -> str:
         """The path of a sample's file."""
         return self._files.path(int(self._members[index]))
+
+    def fingerprint(self) -> str:
+        """Digest of the samples' names below the folder of their split, of their sizes and their classes."""
+        sets = [number for each in self.label_sets or () for number in (len(each), *each)]
+        return fingerprint(self._names(), self._files.sizes(self._members), self._labels, np.array(sets, np.int64))
+
+    @property
+    def name_hashes(self) -> NDArray[np.uint64]:
+        """[N], a hash of each sample's name below the folder of its split."""
+        return name_hashes(self._names())
+
+    def _names(self) -> Iterator[str]:
+        return (self._files.names[member][len(self._base) :] for member in self._members.tolist())
 
     def _pixels(self, index: int, least: Least) -> NDArray[np.uint8]:
         member = int(self._members[index])

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from .file_lists import LARGE, FileStates, Table, kept, read_kept, shared, write_kept
 from .limits import DEFAULTS, Limits, read_regular
 from .listing.class_folders import split_of
+from .listing.identity import size_of
 from .listing.unread import Counted, Unread
 from .tar_members import inside, is_hidden, tar_members
 from .zip_entries import zip_entries
@@ -49,6 +50,10 @@ class Files(Protocol):
 
     def read(self, index: int) -> bytes:
         """The whole content. Raises OSError or ValueError, with the file's path."""
+        ...
+
+    def sizes(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Bytes of some files; -1 of one that is gone."""
         ...
 
 
@@ -168,6 +173,9 @@ class Directory:
     def read(self, index: int) -> bytes:
         return read_regular(self.path(index), self.limits)
 
+    def sizes(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        return np.fromiter((size_of(self.path(index)) for index in indices.tolist()), np.int64, len(indices))
+
 
 # A member's offset (in a zip: of its local header), its bytes in the archive, its bytes when decompressed, its
 # compression (-1: a tar's member, without a local header), and its checksum.
@@ -242,6 +250,9 @@ class Archive:
         if len(data) != size or zlib.crc32(data) != checksum:
             raise ValueError(f"{path}: damaged in the archive, its checksum is wrong")
         return data
+
+    def sizes(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._members[indices, 2]
 
     def _skipped(self, handle: int, start: int) -> int:
         """Bytes of name and extra field, which a zip repeats before the data."""

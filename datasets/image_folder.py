@@ -53,6 +53,8 @@ class ImageFolder(FileSamples):
             have, an archive that cannot be read in place, or labels that do not agree with the images.
     """
 
+    RESUMABLE = ("root", "labels")
+
     def __init__(
         self,
         split: str,
@@ -85,6 +87,7 @@ class ImageFolder(FileSamples):
         classes = self._chosen(found.splits, split)
         self.class_names: tuple[str, ...] = tuple(sorted(found.splits["train"]))
         self.folder = f"{files.top}{found.path}"
+        self._base = f"{found.path}{found.folders[split]}/" if found.folders else found.path
         self.left_out = by_reason(files.unread, found, files.top)
         numbers = {name: number for number, name in enumerate(self.class_names)}
         if len(numbers) == 1:
@@ -105,6 +108,7 @@ class ImageFolder(FileSamples):
         beside = len(names) - sum(map(len, splits.values()))
         self.folder = files.top
         self.left_out = by_suffix(files.unread) | ({"images beside the splits": beside} if beside else {})
+        self._base = f"{names[chosen.start].partition('/')[0]}/" if len(splits) > 1 else ""
         self._members = np.arange(chosen.start, chosen.stop)
         self._labels = np.array([numbers[names[place]] for place in chosen], dtype=np.int64)
 

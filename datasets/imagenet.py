@@ -43,6 +43,7 @@ class ImageNet(FileSamples):
         ValueError: images or classes are missing, or do not agree.
     """
 
+    RESUMABLE = ("root",)
     splits = ("train", "val")
 
     def __init__(

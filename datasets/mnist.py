@@ -40,6 +40,7 @@ class MNIST(ImagesInMemory):
         OSError, ValueError: no such split, or a file that is cut off, damaged or of another kind.
     """
 
+    RESUMABLE = ("root",)
     classes: int = 10
     class_names: tuple[str, ...] = tuple("0123456789")
     image_shape: tuple[int, int, int] = (1, _SIDE, _SIDE)

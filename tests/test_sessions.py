@@ -90,6 +90,18 @@ def test_a_run_that_a_callback_stopped_is_not_resumed(freeze: Freeze, capsys: py
     assert summary(run_dir)["epochs"] == 3
 
 
+def test_a_run_that_stopped_early_goes_on_for_more_than_one_epoch(freeze: Freeze) -> None:
+    stops = ["callbacks=[default,early_stopping]", "callbacks.early_stopping.patience=2",
+             "callbacks.early_stopping.min_delta=100"]  # fmt: skip
+    run_dir = freeze("run", *QUICK, *stops, "trainer.max_epochs=20", "trainer.limit_train_batches=2")
+    assert start(run_dir) == 0
+    assert summary(run_dir)["epochs"] == 3, "the first is the best"
+    assert main(["resume", str(run_dir), "callbacks.early_stopping.patience=4"]) == 0
+    assert summary(run_dir)["epochs"] == 5, "as if it had waited for four from the beginning"
+    assert main(["resume", str(run_dir), "trainer.max_epochs=30"]) == 0
+    assert summary(run_dir)["epochs"] == 9, "four more"
+
+
 def test_the_ends_of_other_runs(freeze: Freeze, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By nodes and by Slurm; from an older checkpoint, which is another matter; of a run that keeps nothing."""
     run_dir = freeze("run", *QUICK, "callbacks.checkpoint.every_n_steps=9")

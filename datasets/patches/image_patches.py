@@ -42,6 +42,7 @@ class ImagePatches(ImagesInMemory):
         ValueError: no such split, a number under 1, no images that are large enough, or an unreadable one.
     """
 
+    RESUMABLE = ("root",)
     splits: tuple[str, ...] = ("train", "test")
     mean: tuple[float, ...] = (0.5,)
     std: tuple[float, ...] = (0.25,)

@@ -43,6 +43,7 @@ class Shards(ImageSamples):
         ValueError: no shards, no such split, or an index that does not agree with its files.
     """
 
+    RESUMABLE = ("root", "stage", "stage_dir")
     thread_safe: bool = True
 
     def __init__(
@@ -94,6 +95,12 @@ class Shards(ImageSamples):
     def file_ends(self) -> Sequence[int]:
         """Samples up to the end of each shard."""
         return self._ends.tolist()
+
+    def fingerprint(self) -> str:
+        """Digest of the index: names and sizes of the shards, and of every sample its place, size and class."""
+        _, _, found, index = self._rows_file
+        shards = [(shard.name, shard.bytes, shard.samples) for shard in index.shards]
+        return f"{index.crc32:08x} {shards} {found.label_sets}"
 
     def read_ahead(self, first: int, end: int) -> None:
         """Ask the system for the samples [first, end), which soon are read: each shard's as one piece."""

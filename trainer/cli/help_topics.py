@@ -9,6 +9,7 @@ from ..base.paths import shown
 from ..config.reference.allowed_values import allowed_values
 from ..config.reference.yaml_comments import Commented
 from ..config.reference.yaml_library import Library, ReferenceEntry
+from ..config.rules.resumable_keys import may_change
 from .help import columns, verb_text
 from .verbs import VERBS
 
@@ -80,12 +81,30 @@ def _key_page(library: Library, name: str) -> list[str]:
     below = [entry for entry in below if not entry.choice or entry.name not in declared]
     allowed = allowed_values(name) if there else ""
     lines = [name, *([f"  {allowed}"] if allowed and " | " not in allowed else [])]
+    if there:
+        lines.append(f"  leyden resume {'may' if _may_change(library, there) else 'may not'} change it")
     comments: dict[str, list[str]] = {}
     for entry in there:
         comments.setdefault(_with_choices(entry), []).append(f"{entry.choice or 'default'}: {_value(entry.value)}")
     for comment, values in comments.items():
         lines += [*(f"  {value}" for value in values), *columns({"": comment})]
     return ["\n".join([*lines, *_rows(below)])] if there or below else []
+
+
+def _may_change(library: Library, entries: Iterable[ReferenceEntry]) -> bool:
+    """Whether a resumed run may change a key, by the schema or by the class of one of its choices."""
+    for entry in entries:
+        group, _, choice = entry.choice.partition("=")
+        values: dict[str, Any] = {}
+        for name, key in library.keys(group, choice).items() if choice else ():
+            if name.endswith("._target_"):
+                node = values
+                for part in name.split(".")[:-1]:
+                    node = node.setdefault(part, {})
+                node["_target_"] = key.value
+        if may_change(entry.name, values):
+            return True
+    return False
 
 
 def _titled(title: str, entries: list[ReferenceEntry]) -> list[str]:

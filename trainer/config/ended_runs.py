@@ -55,10 +55,10 @@ def end_reason(job: JobSpec, changed: Collection[str]) -> str | None:
     reason = summary.get("stop_reason")
     if reason is not None and reason.startswith(TIME):
         return None if TIME in changed else f"ended at step {summary['steps']}: {reason}; raise {TIME}"
-    if reason is None or {EPOCHS, STEPS} & set(changed):
+    if reason is None or {EPOCHS, STEPS} & set(changed) or any(key.startswith("callbacks.") for key in changed):
         return None
     where = f"ended at epoch {summary['epochs']}, where a callback stopped it early: {reason}"
-    return f"{where}\n{EPOCHS}, set again, trains on until it is stopped again"
+    return f"{where}\n{EPOCHS}, set again, or another patience trains on until it is stopped again"
 
 
 def changed_since_end(run_dir: Path) -> list[str]:

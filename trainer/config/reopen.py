@@ -1,4 +1,4 @@
-"""`leyden eval` and `leyden resume`: a frozen run, and the keys that resuming may change."""
+"""`leyden eval` and `leyden resume`: a frozen run, and the changes that resuming makes to it."""
 
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -13,38 +13,21 @@ import yaml
 
 from ..base import limited_yaml
 from ..base.atomic_file import write_atomically
-from ..base.errors import ConfigError, Problem, nearest, refuse
+from ..base.errors import ConfigError, Problem, nearest, refuse, spelled
 from ..base.untrusted_file import DamagedFile
 from ..hardware.topology import resolve_device_kind
-from ..runs.folder import CHANGES, FROZEN, run_and_checkpoint
+from ..runs.folder import CHANGES, FROZEN, absolute_paths, run_and_checkpoint
 from ..runs.frozen import OpenedRun
 from .checks import check_classes, check_values
 from .evaluation_views import VARIABLE, EvaluationViews
 from .provenance import Given, Origin
-from .schema import EVALUATION_DEVICE, Config
+from .rules.resumable_keys import may_change, resumable_fields
+from .schema import DATA_FOLDERS, EVALUATION_DEVICE, Config
 from .target_policy.untrusted_runs import restricted
 from .targets import make_importable
 from .validation import MISSING, schema_keys, unknown_key, validated
 
 DEVICE_KIND = "topology.device.kind"
-RESUMABLE = (
-    "trainer.max_epochs",
-    "trainer.max_steps",
-    "trainer.limit_train_batches",
-    "trainer.limit_val_batches",
-    "trainer.limit_test_batches",
-    "trainer.log_every_n_steps",
-    "trainer.check_val_every_n_epoch",
-    "trainer.val_check_interval",
-    "trainer.max_time",
-    "trainer.detect_anomaly",
-    "trainer.enable_progress_bar",
-    "trainer.hang_timeout",
-    "dataset.threads",
-    "dataset.num_workers",
-    "dataset.prefetch",
-)
-"""Keys besides topology and strategy that a resumed run may change: none of them changes what was learned so far."""
 
 
 @dataclass
@@ -77,7 +60,8 @@ class FrozenRun:
             make_importable(config)
             config = check_classes(config)
         except ConfigError as error:
-            raise error.located(self.origin.where) from None
+            problems = [self._with_possible_remedy(problem) for problem in error.problems]
+            raise ConfigError(*problems, context=error.context).located(self.origin.where) from None
         self._note_processes(config)
         return config
 
@@ -86,6 +70,14 @@ class FrozenRun:
             return validated(restricted(self.values, self.folder, self.owners))
         except ConfigError as error:
             raise ConfigError(*map(_of_another_version, error.problems), context=error.context) from None
+
+    def _with_possible_remedy(self, problem: Problem) -> Problem:
+        """The problem; where its remedy is another place of the data, one that a frozen run can take."""
+        folders = {f"dataset.{name}" for name in DATA_FOLDERS}
+        if problem.key not in folders or may_change(problem.key, self.values):
+            return problem
+        remedy = f"ln -s PATH {spelled(problem.value)}, since arguments of this class stay as they are"
+        return replace(problem, remedy=remedy)
 
     def _note_processes(self, config: Config) -> None:
         """Record changed processes."""
@@ -131,7 +123,12 @@ def open_run(named: str, given: Sequence[Given] = ()) -> FrozenRun:
 
 
 def change(run: FrozenRun, changes: Changes) -> None:
-    """Apply changes to a run's values, in memory."""
+    """Apply changes to a run's values, in memory.
+
+    Raises:
+        ConfigError: one of them is of a key that is part of the run's identity, or of none.
+    """
+    _refuse_identity(run, changes)
     for key, value in changes.dotted.items():
         *parents, last = key.split(".")
         node = run.values
@@ -139,7 +136,8 @@ def change(run: FrozenRun, changes: Changes) -> None:
             node = node.get(parent)
             if not isinstance(node, dict):
                 raise refuse(".".join(parents[:depth]), "holds no keys in this run")
-        if last not in node and not key.startswith("strategy."):
+        # of the others one that is missing is younger than the run
+        if last not in node and key.startswith("topology."):
             raise ConfigError(unknown_key(key, value, run.values)).located(run.origin.where)
         node[last] = deepcopy(value)
     before = _device_kind(run.values)
@@ -213,10 +211,16 @@ def read_changes(overrides: Sequence[str], config_dir: str | None = None) -> Cha
         if key.split(".")[0] in named:
             composed_anew.append(typed)
         else:
-            changes.dotted[key] = override.value()
+            changes.dotted[key] = absolute_paths(override.value(), key.rpartition(".")[2])
     if composed_anew:
         changes.dotted.update(chosen_nodes(sorted(named), composed_anew, config_dir))
     return changes
+
+
+def _refuse_identity(run: FrozenRun, changes: Changes) -> None:
+    for key, typed in changes.given:
+        if key in changes.dotted and not may_change(key, run.values):
+            raise ConfigError(_not_changeable(key, typed.partition("=")[2], typed))
 
 
 def _refuse_unchangeable(override: Any, typed: str, named: set[str]) -> None:
@@ -225,8 +229,6 @@ def _refuse_unchangeable(override: Any, typed: str, named: set[str]) -> None:
         raise refuse(key, "a run is resumed with one value for each key", value, where=f"override '{typed}'")
     if key.startswith("strategy.") and "strategy" not in named:
         raise refuse(key, "the strategy changes only if it is named", value, f"strategy=NAME {typed}")
-    if key.split(".")[0] not in ("topology", "strategy") and key not in RESUMABLE:
-        raise ConfigError(_not_changeable(key, value, typed))
 
 
 def chosen_nodes(groups: Sequence[str], overrides: list[str], config_dir: str | None = None) -> dict[str, Any]:
@@ -239,11 +241,12 @@ def chosen_nodes(groups: Sequence[str], overrides: list[str], config_dir: str | 
 
 
 def _not_changeable(key: str, value: Any, typed: str) -> Problem:
-    close = nearest(key, RESUMABLE)
+    close = nearest(key, resumable_fields())
     meant = f"; did you mean {close}?" if close else ""
     text = (
         f"is part of the run's identity and stays frozen{meant}\n"
-        "resume changes trainer limits (max_epochs, max_steps, limit_*), topology and, where named, strategy"
+        "resume changes trainer limits (max_epochs, max_steps, limit_*), where data is, topology and, where named, "
+        "strategy"
     )
     remedy = f"{close}={value}" if close else f"a new run: leyden init_from=RUN {typed}"
     return Problem(key, text, value, remedy, f"override '{typed}'")

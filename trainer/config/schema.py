@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import override
 
-from ..hardware.schema import Count, Positive, Strict, Topology
+from ..hardware.schema import RESUMABLE, Count, Positive, Strict, Topology
 from ..runs.frozen import OpenedRun, trial_folders
 from .strategy_class import Processes, declared_before_import, processes_of
 from .target_policy.untrusted_runs import restricted
@@ -54,17 +54,19 @@ class DatasetConfig(Target):
     val_fraction: Fraction
     partitions: Count
     partition_order: list[PartitionNumber] | list[list[PartitionNumber]] | None
-    num_workers: Annotated[int, Field(ge=0)]
+    num_workers: Annotated[int, Field(ge=0), RESUMABLE]
     partitioning: Literal["random", "class_balanced", "contiguous"]
     sampling: Literal["instance_balanced", "class_balanced", "square_root"]
     shuffling: Literal["global", "blocks"]
     shuffle_block: Count
     shuffle_buffer: Count
     drop_last: bool
-    threads: Literal["auto"] | Annotated[int, Field(ge=0)]
-    prefetch: Annotated[int, Field(ge=0)]
+    threads: Annotated[Literal["auto"] | Annotated[int, Field(ge=0)], RESUMABLE]
+    prefetch: Annotated[int, Field(ge=0), RESUMABLE]
     cache: Literal["none", "memory", "device"]
-    max_bad_samples: Annotated[int, Field(ge=0)]
+    max_bad_samples: Annotated[int, Field(ge=0), RESUMABLE]
+    changed: Annotated[Literal["refuse", "accept"], RESUMABLE]
+    """Of `leyden resume`, for the session that it begins: whether the data may be another than before."""
     assumed: AssumedData
 
 
@@ -218,30 +220,30 @@ class Trainer(Strict):
     and `activation_checkpointing`, and the form of `profiler`.
     """
 
-    max_epochs: Count
-    max_steps: Annotated[int, Field(ge=-1)]
+    max_epochs: Annotated[Count, RESUMABLE]
+    max_steps: Annotated[int, Field(ge=-1), RESUMABLE]
     precision: Literal["32-true", "64-true", "bf16-mixed", "bf16-true", "16-mixed", "16-true"]
     accumulate_grad_batches: Count
     gradient_clip_val: Annotated[float, Field(gt=0.0)] | None
     gradient_clip_algorithm: Literal["norm", "value", "adaptive"]
-    limit_train_batches: Limit
-    limit_val_batches: Limit
-    limit_test_batches: Limit
-    check_val_every_n_epoch: Count | None
-    log_every_n_steps: Count
+    limit_train_batches: Annotated[Limit, RESUMABLE]
+    limit_val_batches: Annotated[Limit, RESUMABLE]
+    limit_test_batches: Annotated[Limit, RESUMABLE]
+    check_val_every_n_epoch: Annotated[Count | None, RESUMABLE]
+    log_every_n_steps: Annotated[Count, RESUMABLE]
     fast_dev_run: bool
     deterministic: bool
     sync_batchnorm: bool
     compile: bool | CompileOptions
     channels_last: bool
-    enable_progress_bar: bool
-    hang_timeout: Annotated[float, Field(gt=0.0)] | None
+    enable_progress_bar: Annotated[bool, RESUMABLE]
+    hang_timeout: Annotated[Annotated[float, Field(gt=0.0)] | None, RESUMABLE]
     async_checkpoint: bool
-    val_check_interval: Interval | None
+    val_check_interval: Annotated[Interval | None, RESUMABLE]
     num_sanity_val_steps: Annotated[int, Field(ge=-1)]
     overfit_batches: Limit
-    max_time: str | dict[str, int | float] | None
-    detect_anomaly: bool
+    max_time: Annotated[str | dict[str, int | float] | None, RESUMABLE]
+    detect_anomaly: Annotated[bool, RESUMABLE]
     exact_dropout: bool
     benchmark: bool
     matmul_precision: Literal["highest", "high", "medium"] | None
@@ -276,8 +278,8 @@ class Config(Strict):
     augment: Target | None
     model: Model | None
     task: Target
-    strategy: Target
-    topology: Topology
+    strategy: Annotated[Target, RESUMABLE]
+    topology: Annotated[Topology, RESUMABLE]
     optimizer: Optimizer | None
     schedule: Schedule | None
     callbacks: dict[str, Target | None]

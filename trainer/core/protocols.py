@@ -37,6 +37,9 @@ class Dataset(Protocol):
     `class_names`; the `folder` in which they were found; and `left_out`, the number of files that are not read, by
     reason.
 
+    One with `fingerprint()`, text that differs where the content does (names and sizes of files, say, but no times), is
+    recognized by it when a run is resumed; any other by its length, its classes and their names.
+
     A dataset that can decode parts of its images is a `CroppingDataset`. One with a method `evaluation_sample(index)`
     evaluates on what that gives, in place of `dataset[index]`. One with `evaluation_views(index, crops, scales)` can be
     evaluated on several views of an image (views, channels, height, width): for each of `scales`, pixels of the shorter

@@ -65,6 +65,12 @@ class RunState:
     step: int = 0
     """Optimizer steps done."""
     step_in_epoch: int = 0
+    offset: int = 0
+    """Steps by which the epochs of an earlier content of the data were longer, or shorter, than those of this one."""
+    content: str | None = None
+    """Digest of what was found in the data; None where nothing was recorded of it."""
+    has_other_content: bool = False
+    """Whether the data has changed since the session before, which the user has accepted."""
     in_epoch: bool = False
     """Whether an epoch has begun and its end is not complete."""
     batch_idx: int = -1
@@ -129,7 +135,7 @@ class RunState:
     def total_steps(self) -> int:
         """Optimizer steps of the whole training."""
         trainer = self.config.trainer
-        steps = trainer.max_epochs * self.steps_per_epoch
+        steps = trainer.max_epochs * self.steps_per_epoch + self.offset
         if trainer.fast_dev_run:
             return 1
         return steps if trainer.max_steps == -1 else min(steps, trainer.max_steps)

@@ -6,6 +6,7 @@ training. So a resumed run starts at any step without reading the samples before
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -116,7 +117,7 @@ class ImageData(LightningDataModule):
             splits.cached[kind, device] = with_cache(splits, kind, self.augment, device, workers)
         return splits.cached[kind, device]
 
-    @property
+    @cached_property
     def found(self) -> Found:
         """What was found in the data."""
         return found_in(self._uncached, self.settings.val_fraction)

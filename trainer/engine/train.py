@@ -25,6 +25,7 @@ from ..core.checkpoints.sharded_checkpoint import CheckpointShards
 from ..core.communication.plain_values import all_gather_values, broadcast_value
 from ..core.logger_files import cut_logger
 from ..core.state import RunState
+from ..data.contents.identity import accepted, changes_since, digest_of, other_content
 from ..data.evaluation_views import averaged_over_views
 from ..diagnostics.preflight.disk_space import check_disk_space
 from ..diagnostics.preflight.machines import check_machines
@@ -59,6 +60,7 @@ def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
             check_transport(config, Path(folder), state.fabric.device)
         check_disk_space(state)
         if not job.is_evaluation:
+            recognize_content(state, resumed=job.verb == "resume")
             refuse_monitor_before_validation(state, resumed=job.verb == "resume")
             load_teacher(state)
         continued = job.verb != "train" and continue_from(state, job.checkpoint, to_evaluate=job.is_evaluation)
@@ -75,6 +77,25 @@ def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
         raise CannotStart(str(error)) from error
     except (ValueError, OSError) as error:
         raise CannotStart(stated(str(error))) from error
+
+
+def recognize_content(state: RunState, resumed: bool) -> None:
+    """Compare the data with what the newest session of a resumed run has found. Every worker must call it.
+
+    Raises:
+        CannotStart: it is another, which the user has not accepted.
+    """
+    changed, is_accepted, digest = list[str](), False, None
+    if state.fabric.is_global_zero:
+        if resumed:
+            changed, is_accepted = changes_since(state.run_dir, state.data.found), accepted(state.run_dir)
+        digest = digest_of(state.data.found)
+    changed, is_accepted, state.content = broadcast_value([changed, is_accepted, digest], state.fabric.strategy)
+    if changed and not is_accepted:
+        raise CannotStart(other_content(state.run_dir, changed))
+    state.has_other_content = bool(changed)
+    if changed:
+        log.warning("the data has changed, and the run goes on with it at the next epoch: %s", "; ".join(changed))
 
 
 def continue_from(state: RunState, path: Path | None, to_evaluate: bool = False) -> bool:

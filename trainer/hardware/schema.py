@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Count = Annotated[int, Field(ge=1)]
+RESUMABLE = "resumable"
+"""In the annotation of a key that `leyden resume` may change. What does not say so is part of a run's identity."""
 
 
 class Strict(BaseModel):

@@ -21,13 +21,14 @@ from ..config.faults import stated
 from ..config.schema import Config, load
 from ..core.checkpoints import checkpoint_io
 from ..core.state import RunState
-from ..data.contents.found import announce, found_in
+from ..data.contents.found import announce, found_in, keep
+from ..data.contents.identity import changes_since, other_content
 from ..data.splits import Splits
 from ..diagnostics.preflight.machines import check_machines
 from ..engine.build import Shared
 from ..engine.device_memory import memory_errors
 from ..runs.folder import storage_of
-from ..runs.summary import mark_failed
+from ..runs.summary import mark_failed, read_summary
 from .coordinator_client import CoordinatorClient, SubEpochOrder
 from .log_forwarding import LogForwarder
 from .messages import DONE, LOST, SnapshotLost, SubEpochCompleted, SubEpochFailed, SubEpochStarted, WorkerStopping
@@ -78,13 +79,29 @@ class HoppingWorker:
         heartbeat.at(PREPARATION, 0)
         self.shared = Shared(Splits.of(self._config(0).dataset), [self.log_forwarder])
         if rank == 0:
-            announce(found_in(self.shared.splits, self._config(0).dataset.val_fraction))
+            self._announce_data()
         self.transport = Transport(rank, self.workers)
         self.loss = "Connection closed: another worker is lost"
         """Message of `LostPeer`."""
         self.newest: int | None = None
         """Snapshot of the last sub-epoch, which the coordinator may not know yet."""
         self.coordinator = CoordinatorClient(coordinator_address(), self.transport, self._stop_training)
+
+    def _announce_data(self) -> None:
+        """Log what was found in the data, and keep it in the folders of the trials that are not done.
+
+        Raises:
+            CannotStart: it is another content than that of their session before.
+        """
+        found = found_in(self.shared.splits, self._config(0).dataset.val_fraction)
+        folders = [folder for folder in self.folders if read_summary(folder).get("status") != "done"]
+        for folder in folders:
+            changed = changes_since(folder, found)
+            if changed:
+                raise CannotStart(other_content(folder, changed, "; of a pipeline each trial may accept it by itself"))
+        announce(found)
+        for folder in folders:
+            keep(found, folder)
 
     def run(self) -> None:
         # what exists now stays: scanning it for garbage after every sub-epoch would cost a tenth of a second

@@ -114,7 +114,7 @@ def absolute_paths(values: Any, key: str = "") -> Any:
         return {name: absolute_paths(value, str(name)) for name, value in values.items()}
     if isinstance(values, list):
         return [absolute_paths(value, key) for value in values]
-    is_path = key in ("root", "path", "init_from", "pretrained") or key.endswith(("_dir", "_path"))
+    is_path = key in ("root", "labels", "path", "init_from", "pretrained") or key.endswith(("_dir", "_path"))
     if is_path and isinstance(values, str) and exists(values):
         return str(absolute(values))
     return values

@@ -16,6 +16,8 @@ class EarlyStopping:
         NotLogged: at a validation, if the task does not log the metric.
     """
 
+    RESUMABLE = ("patience", "min_delta")
+
     def __init__(self, monitor: str, mode: Literal["max", "min"] = "min", patience: int = 3, min_delta: float = 0.0):
         if patience < 1 or mode not in ("max", "min"):
             raise ValueError(f"callbacks.early_stopping: patience={patience} must be over 0, mode={mode!r} max or min")
@@ -51,8 +53,11 @@ class EarlyStopping:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        return {"best": self.best, "without_improvement": self.without_improvement}
+        stopped = self.without_improvement >= self.patience
+        return {"best": self.best, "without_improvement": self.without_improvement, "stopped": stopped}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best = None if state["best"] is None else float(state["best"])
         self.without_improvement = int(state["without_improvement"])
+        if state.get("stopped", True) and self.without_improvement >= self.patience:
+            self.without_improvement = 0  # it goes on after its end: not to stop at the next validation

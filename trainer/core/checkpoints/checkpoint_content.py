@@ -9,11 +9,11 @@ import torch
 from ...runs.checkpoints import step_of
 
 _POSITION = ("epoch", "step", "step_in_epoch", "samples")
-_OPTIONAL_POSITION = ("validated_at",)
+_OPTIONAL_POSITION = ("validated_at", "offset")
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "model": dict, "optimizer": dict, "position": dict, "precision": dict, "metrics": dict, "callbacks": dict,
     "data": dict, "epoch_metric_objects": dict, "schedules": list, "random": list, "threads": list, "sessions": list,
-    "seconds": (int, float), "shards": int, "servers": int,
+    "content": str, "seconds": (int, float), "shards": int, "servers": int,
 }  # fmt: skip
 _REQUIRED = ("model", "optimizer", "position", "schedules", "precision", "metrics", "callbacks", "random",
              "epoch_metrics", "epoch_metric_objects")  # fmt: skip
@@ -113,7 +113,7 @@ def _fault_of_position(position: Mapping[Any, Any]) -> str:
     if unknown:
         return f"its position has unknown keys: {', '.join(unknown)[:60]}"
     for key, value in position.items():
-        least = -1 if key == "validated_at" else 0
+        least = {"validated_at": -1, "offset": -_LARGEST}.get(str(key), 0)
         if type(value) is not int or not least <= value < _LARGEST:
             return f"its position has {key}={_said(value)}"
     return ""

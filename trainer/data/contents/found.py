@@ -13,6 +13,7 @@ from ...base.atomic_file import write_atomically
 from ...base.log import log
 from ..order.partitioning import known_classes
 from ..splits import Splits, Subset
+from .identity import DATA_FILE, fingerprints, with_history
 
 _MOST = 10
 """Classes, and reasons for which files are left out, that are listed one by one."""
@@ -27,6 +28,7 @@ def found_in(splits: Splits, val_fraction: float) -> Found:
     found: dict[str, Any] = {"of": "pictures", "classes": whole.classes, "splits": of_split}
     if isinstance(splits.val, Subset):
         found["held_out"] = val_fraction
+    found["fingerprint"] = fingerprints(splits)
     for name in ("multi_label", "folder", "left_out"):
         if value := getattr(whole, name, None):
             found[name] = value
@@ -39,10 +41,7 @@ def found_in_loaders(name: str, classes: int | None, loaders: Mapping[str, Any])
         split: None if loader is None else {"samples": length_of(getattr(loader, "dataset", None))}
         for split, loader in loaders.items()
     }
-    return {"of": f"samples of {name}", "classes": classes, "splits": lengths}
-
-
-DATA_FILE = "data.json"
+    return {"of": f"samples of {name}", "classes": classes, "splits": lengths, "fingerprint": {}}
 
 
 def announce(found: Found, folder: Path | None = None) -> None:
@@ -50,7 +49,13 @@ def announce(found: Found, folder: Path | None = None) -> None:
     for line in described(found):
         log.info("%s", line)
     if folder is not None:
-        write_atomically(folder / DATA_FILE, json.dumps(found, indent=2, default=str) + "\n")
+        keep(found, folder)
+
+
+def keep(found: Found, folder: Path) -> None:
+    """Write what was found into a run folder."""
+    kept = with_history(folder, found)
+    write_atomically(folder / DATA_FILE, json.dumps(kept, indent=2, default=str) + "\n")
 
 
 def _each(splits: Splits) -> dict[str, Any]:

@@ -48,7 +48,9 @@ def collect(state: RunState) -> dict[str, Any]:
             "step_in_epoch": state.step_in_epoch,
             "samples": state.samples,
             "validated_at": state.validated_at,
+            **({"offset": state.offset} if state.offset else {}),
         },
+        **({} if state.content is None else {"content": state.content}),
         "sessions": [*state.earlier_sessions, state.session_record()],
         "seconds": state.time_limit.elapsed(),
         "random": [random for random, _ in workers],
@@ -189,6 +191,12 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
         precision_of(state.fabric).load_state_dict(content["precision"])
     for name, value in content["position"].items():
         setattr(state, name, value)
+    if state.content is None or "content" not in content:
+        is_new = state.has_other_content
+    else:
+        is_new = state.content != content["content"]
+    if is_new:
+        begin_next_epoch(state)
     state.time_limit.before = content.get("seconds", 0.0)
     state.metrics = dict(content["metrics"])
     for name, callback in state.callbacks.items():
@@ -204,11 +212,19 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
         threads.restore(content.get("threads", []), state.fabric.global_rank, state.fabric.world_size, silent)
     with _part(path, "sessions"):
         restore_sessions(state, path, content.get("sessions", []))
-    with _part(path, "epoch_metrics"):
-        restore_epoch_metrics(state, content)
+    if not is_new:
+        with _part(path, "epoch_metrics"):
+            restore_epoch_metrics(state, content)
     with _part(path, "random"):
         restore_random_state(state, content["random"])
     state.last_checkpoint = state.resumed_from = path
+
+
+def begin_next_epoch(state: RunState) -> None:
+    """Leave an epoch that was begun with another content of the data: its order would not be this one's."""
+    state.epoch += state.step_in_epoch > 0
+    state.step_in_epoch = 0
+    state.offset = state.step - state.epoch * state.steps_per_epoch
 
 
 _MISSHAPEN = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
