@@ -84,6 +84,9 @@ class _OneFile:
     def read(self, index: int) -> bytes:
         return read_regular(str(self._path), self._limits)
 
+    def start(self, index: int, most: int) -> bytes:
+        return read_regular(str(self._path), self._limits, most)
+
 
 def _grey(image: Tensor) -> Tensor:
     """Luma of RGB (ITU-R BT.601) with Pillow's integer weights: uint8 [1, height, width]."""

@@ -44,6 +44,7 @@ RESUMABLE = (
     "dataset.threads",
     "dataset.num_workers",
     "dataset.prefetch",
+    "dataset.check_files_s",
 )
 """Keys besides topology and strategy that a resumed run may change: none of them changes what was learned so far."""
 

@@ -64,6 +64,7 @@ class DatasetConfig(Target):
     prefetch: Annotated[int, Field(ge=0)] = 2
     cache: Literal["none", "memory", "device"] = "none"
     max_bad_samples: Annotated[int, Field(ge=0)]
+    check_files_s: Annotated[float, Field(ge=0.0)] = 20.0
     assumed: AssumedData = AssumedData()
 
 

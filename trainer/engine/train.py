@@ -23,6 +23,7 @@ from ..core.checkpoints.sharded_checkpoint import CheckpointShards
 from ..core.communication.plain_values import all_gather_values, broadcast_value
 from ..core.logger_files import cut_logger
 from ..core.state import RunState
+from ..data.datamodule import ImageData
 from ..data.evaluation_views import averaged_over_views
 from ..diagnostics.preflight.disk_space import check_disk_space
 from ..diagnostics.preflight.machines import check_machines
@@ -56,6 +57,8 @@ def prepare(
         check_transport(config, run_dir, state.fabric.device)
         check_disk_space(state)
         if verb != "eval":
+            if isinstance(state.data, ImageData):
+                state.data.look_at_files(state.fabric)
             refuse_monitor_before_validation(state, resumed=verb == "resume")
             load_teacher(state)
         continued = verb != "train" and continue_from(state, from_checkpoint, to_evaluate=verb == "eval")
