@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .decode import Least, decode
+from .decoding.headers import looks_whole
 from .files import Files
 from .image_samples import ImageSamples
 from .listing.identity import fingerprint, name_hashes
@@ -43,6 +44,16 @@ class FileSamples(ImageSamples):
             OSError, ValueError: it cannot be read; the message has its name.
         """
         return self._files.read(int(self._members[operator.index(index)])), self._label(index)
+
+    def look_at(self, index: int) -> None:
+        """Look at size and header of a sample's file; if anything is odd, decode it.
+
+        Raises:
+            OSError, ValueError: as `dataset[index]`, but for damage behind the header.
+        """
+        member = int(self._members[index])
+        if not looks_whole(lambda most: self._files.start(member, most), self.limits):
+            self._pixels(index, 1)
 
     def name(self, index: int) -> str:
         """The path of a sample's file."""

@@ -56,6 +56,10 @@ class Files(Protocol):
         """Bytes of some files; -1 of one that is gone."""
         ...
 
+    def start(self, index: int, most: int) -> bytes:
+        """The first `most` bytes at most. Raises as `read`, but for damage behind them."""
+        ...
+
 
 class Names(Sequence[str]):
     """Strings in one block of bytes.
@@ -176,6 +180,9 @@ class Directory:
     def sizes(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.fromiter((size_of(self.path(index)) for index in indices.tolist()), np.int64, len(indices))
 
+    def start(self, index: int, most: int) -> bytes:
+        return read_regular(self.path(index), self.limits, most)
+
 
 # A member's offset (in a zip: of its local header), its bytes in the archive, its bytes when decompressed, its
 # compression (-1: a tar's member, without a local header), and its checksum.
@@ -224,27 +231,12 @@ class Archive:
         return os.path.join(self.root, self.top + self.names[index])
 
     def read(self, index: int) -> bytes:
-        start, packed, size, method, checksum = self._members[index].tolist()
-        path = self.path(index)
-        self.limits.check_bytes(max(packed, size), f"{path} (at byte {start:,} of the archive)")
-        try:
-            handle = self._open()
-            if method >= 0:
-                start += _LOCAL_HEADER.size + self._skipped(handle, start)
-            data = os.pread(handle, packed, start)
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, path) from error
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-        if len(data) != packed:
-            raise ValueError(f"{path}: the archive ends before this file does")
+        _, _, size, method, checksum = self._members[index].tolist()
+        path, data = self.path(index), self._packed(index)
         if method < 0:
             return data
-        try:
-            # one byte more than the header says, to see that there are more: never all that the data decompresses to
-            data = zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, size + 1) if method == _DEFLATED else data
-        except zlib.error as error:
-            raise ValueError(f"{path}: damaged in the archive: {error}") from error
+        # one byte more than the header says, to see that there are more: never all that the data decompresses to
+        data = _inflated(data, size + 1, path) if method == _DEFLATED else data
         if len(data) > size:
             raise ValueError(f"{path}: damaged in the archive, more bytes than its header says")
         if len(data) != size or zlib.crc32(data) != checksum:
@@ -253,6 +245,29 @@ class Archive:
 
     def sizes(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         return self._members[indices, 2]
+
+    def start(self, index: int, most: int) -> bytes:
+        data = self._packed(index, most)
+        return _inflated(data, most, self.path(index)) if self._members[index, 3] == _DEFLATED else data
+
+    def _packed(self, index: int, most: int = _MOST) -> bytes:
+        """A member's bytes as the archive has them, the first `most` at most."""
+        start, packed, size, method, _ = self._members[index].tolist()
+        path = self.path(index)
+        self.limits.check_bytes(max(packed, size), f"{path} (at byte {start:,} of the archive)")
+        wanted = min(packed, most)
+        try:
+            handle = self._open()
+            if method >= 0:
+                start += _LOCAL_HEADER.size + self._skipped(handle, start)
+            data = os.pread(handle, wanted, start)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, path) from error
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        if len(data) != wanted:
+            raise ValueError(f"{path}: the archive ends before this file does")
+        return data
 
     def _skipped(self, handle: int, start: int) -> int:
         """Bytes of name and extra field, which a zip repeats before the data."""
@@ -271,6 +286,14 @@ class Archive:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_handle": None}
+
+
+def _inflated(data: bytes, most: int, path: str) -> bytes:
+    """The first `most` bytes of deflated data."""
+    try:
+        return zlib.decompressobj(-zlib.MAX_WBITS).decompress(data, most)
+    except zlib.error as error:
+        raise ValueError(f"{path}: damaged in the archive: {error}") from error
 
 
 class _Walk:

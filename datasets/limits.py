@@ -56,8 +56,8 @@ class Limits:
 DEFAULTS = Limits()
 
 
-def read_regular(path: str, limits: Limits) -> bytes:
-    """The whole content of a regular file.
+def read_regular(path: str, limits: Limits, most: int = -1) -> bytes:
+    """The whole content of a regular file, or its first `most` bytes.
 
     Raises:
         OSError: it cannot be read.
@@ -69,7 +69,7 @@ def read_regular(path: str, limits: Limits) -> bytes:
         if not stat.S_ISREG(about.st_mode):
             raise ValueError(f"{path} is not a regular file")
         limits.check_bytes(about.st_size, path)
-        return file.read()
+        return file.read(most)
 
 
 class CountedStream(io.RawIOBase):

@@ -87,6 +87,9 @@ class _OneFile:
     def sizes(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.full(len(indices), self._path.stat().st_size)
 
+    def start(self, index: int, most: int) -> bytes:
+        return read_regular(str(self._path), self._limits, most)
+
 
 def _grey(image: Tensor) -> Tensor:
     """Luma of RGB (ITU-R BT.601) with Pillow's integer weights: uint8 [1, height, width]."""

@@ -56,8 +56,10 @@ def test_loaders_of_their_own_are_refused(freeze: Freeze) -> None:
 
 def test_a_batch_norm_with_one_value_is_found_before_the_first_step(freeze: Freeze) -> None:
     run_dir = freeze("run", *DEEP)
-    with pytest.raises(CannotStart, match=r"one image for a worker, of which stages\.3.*: dataset\.drop_last=true"):
+    with pytest.raises(CannotStart, match=r"one image for a worker, of which stages\.3") as refused:
         start(run_dir)
+    assert refused.value.problem is not None
+    assert refused.value.problem.remedy == "batch_size=3, or dataset.drop_last=true"
     assert not list((run_dir / "checkpoints").glob("*.ckpt"))
 
 
@@ -83,7 +85,7 @@ def test_the_smallest_batch_of_a_worker(
     freeze: Freeze, words: list[str], share: tuple[int, int], smallest: int
 ) -> None:
     data = ImageData(load(freeze("run", *DEEP, *words)), share)
-    assert data.smallest_batch == smallest
+    assert data.smallest_batch(data.config.batch_size) == smallest
     if "augment=imagenet" not in words:
         config = data.config
         workers = [ImageData(config, (rank, share[1])) for rank in range(share[1])]
@@ -95,9 +97,9 @@ def test_the_network_is_as_it_was(freeze: Freeze, tmp_path: Path) -> None:
     network[1].eval()
     config = load(freeze("run", "model=mlp"))
     with pytest.raises(ValueError, match="of which 4, a BatchNorm"):
-        refuse_single_values(network, (1, 3, 3), 1, config)
-    refuse_single_values(network, (1, 3, 3), 2, config)
-    refuse_single_values(network, (3, 3), 1, config)  # does not run: said by the worker
+        refuse_single_values(network, (1, 3, 3), lambda size: 1, config)
+    refuse_single_values(network, (1, 3, 3), lambda size: 2, config)
+    refuse_single_values(network, (3, 3), lambda size: 1, config)  # does not run: said by the worker
     assert [module.training for module in network.modules()] == [True, True, False, True, True, True]
     assert not any(module._forward_pre_hooks for module in network.modules())
     norm = network[4]

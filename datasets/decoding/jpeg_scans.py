@@ -1,7 +1,7 @@
 """Scans of a JPEG, counted from its markers before anything is decoded."""
 
 _SOS, _EOI = 0xDA, 0xD9
-_FRAMES = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
+FRAMES = frozenset({0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC6, 0xC7, 0xC9, 0xCA, 0xCB, 0xCD, 0xCE, 0xCF})
 _WITHOUT_LENGTH = frozenset({0x01, *range(0xD0, 0xD9)})
 
 
@@ -23,7 +23,7 @@ def count_scans(data: bytes) -> int:
             break
         if marker == _SOS:
             return 1 if components and data[at + 4 : at + 5] == bytes([components]) else data.count(b"\xff\xda", at)
-        if marker in _FRAMES and marker != 0xC2:
+        if marker in FRAMES and marker != 0xC2:
             components = data[at + 9] if at + 9 < len(data) else 0
         at += 2 + max(2, int.from_bytes(data[at + 2 : at + 4], "big"))
     return 0

@@ -65,6 +65,7 @@ class DatasetConfig(Target):
     prefetch: Annotated[int, Field(ge=0), RESUMABLE]
     cache: Literal["none", "memory", "device"]
     max_bad_samples: Annotated[int, Field(ge=0), RESUMABLE]
+    check_files_s: Annotated[float, Field(ge=0.0), RESUMABLE]
     changed: Annotated[Literal["refuse", "accept"], RESUMABLE]
     """Of `leyden resume`, for the session that it begins: whether the data may be another than before."""
     assumed: AssumedData

@@ -21,6 +21,11 @@ def changes_batches(augment: Any) -> bool:
     return _stands_for(augment, "augment_images", ("__call__",))
 
 
+def looks_at_files(dataset: Any) -> bool:
+    """Whether `dataset.look_at(index)` raises what `dataset[index]` does, for a file that is no image."""
+    return _stands_for(dataset, "look_at", _READS)
+
+
 def class_name(dataset: Any) -> str:
     """The name of a dataset's class; of a subset that of its dataset."""
     while getattr(dataset, "renumbers", False):

@@ -6,6 +6,7 @@ training. So a resumed run starts at any step without reading the samples before
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
 from math import prod
@@ -32,6 +33,7 @@ from .batch_loading import BatchLoading
 from .batch_reader import Pairs
 from .batch_sources import BatchSources
 from .cached_split import with_cache
+from .contents.file_check import look_at_files, refuse_unreadable
 from .contents.found import Found, found_in
 from .normalization import Normalization
 from .order.read_ahead import read_ahead_of
@@ -140,10 +142,9 @@ class ImageData(LightningDataModule):
     def steps_per_epoch(self) -> int:
         return self.order.steps
 
-    @property
-    def smallest_batch(self) -> int:
-        """Rows of the smallest batch that any worker computes in an epoch."""
-        part = max(1, self.order.smallest // self.accumulate)
+    def smallest_batch(self, batch_size: int) -> int:
+        """Rows of the smallest batch that any worker would compute in an epoch, with global batches of this size."""
+        part = max(1, replace(self.order, batch_size=batch_size).smallest // self.accumulate)
         return max(1, part // self.share[1]) * self.training_views
 
     @property
@@ -358,6 +359,22 @@ class ImageData(LightningDataModule):
             for problem in sorted({problem for problems in gathered for problem in problems}):
                 self.bad_samples[problem] = None
                 self._refuse_too_many(problem)
+
+    def look_at_files(self, fabric: Fabric) -> None:
+        """Look at size and header of all files. Collective.
+
+        Raises:
+            CannotStart: more are unreadable than `dataset.max_bad_samples`.
+        """
+        share = (fabric.global_rank, self.config.worker_processes)
+        looked = look_at_files(self._uncached, share, self.settings.check_files_s)
+        own = list(looked.problems)
+        gathered: list[list[str]] = all_gather_values(own) if fabric.world_size > 1 else [own]
+        problems = sorted({problem for problems in gathered for problem in problems})
+        refuse_unreadable(looked, problems, self.settings)
+        if fabric.is_global_zero:
+            self._count_bad(problems)
+        self.bad_samples |= dict.fromkeys(problems)
 
     def pixels(self, images: Tensor) -> Tensor:
         """Inverse of the normalization: images (batch, channels, height, width) as uint8 on the CPU."""

@@ -26,6 +26,7 @@ from ..core.communication.plain_values import all_gather_values, broadcast_value
 from ..core.logger_files import cut_logger
 from ..core.state import RunState
 from ..data.contents.identity import accepted, changes_since, digest_of, other_content
+from ..data.datamodule import ImageData
 from ..data.evaluation_views import averaged_over_views
 from ..diagnostics.preflight.disk_space import check_disk_space
 from ..diagnostics.preflight.machines import check_machines
@@ -60,6 +61,8 @@ def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
             check_transport(config, Path(folder), state.fabric.device)
         check_disk_space(state)
         if not job.is_evaluation:
+            if isinstance(state.data, ImageData):
+                state.data.look_at_files(state.fabric)
             recognize_content(state, resumed=job.verb == "resume")
             refuse_monitor_before_validation(state, resumed=job.verb == "resume")
             load_teacher(state)

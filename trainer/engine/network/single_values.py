@@ -1,18 +1,21 @@
 """Check before the training: batch normalization in the smallest batch of an epoch."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import nn
 
+from ...base.errors import CannotStart, Problem
 from ...config.schema import Config
 from ...core.sync_batchnorm import GlobalBatchNorm
 from ...core.torch_compat import BatchNormBase
 
 
-def refuse_single_values(network: nn.Module, image_shape: Sequence[int], smallest: int, config: Config) -> None:
+def refuse_single_values(
+    network: nn.Module, image_shape: Sequence[int], smallest: Callable[[int], int], config: Config
+) -> None:
     """Refuse batches of one image whose BatchNorm would get one value a channel: it has no variance, and torch ends.
 
     Which layers these are is found on the meta device, without memory or computation; of a network that does not run
@@ -20,17 +23,17 @@ def refuse_single_values(network: nn.Module, image_shape: Sequence[int], smalles
 
     Args:
         network: on one device, in training mode.
-        smallest: rows of the smallest batch that any worker gets in an epoch.
+        smallest: rows of the smallest batch that any worker gets in an epoch, by the batch size.
 
     Raises:
-        ValueError: with the layer's name.
+        CannotStart: with the layer's name.
     """
     norms: dict[Any, str] = {
         module: name
         for name, module in network.named_modules()
         if isinstance(module, BatchNormBase) and not isinstance(module, GlobalBatchNorm) and module.training
     }
-    if smallest > 1 or not norms:
+    if smallest(config.batch_size) > 1 or not norms:
         return
     eager = torch.compiler.set_stance("force_eager") if config.trainer.compile else nullcontext()
     with eager, torch.no_grad(), _recorded(norms) as found, _evaluating(network):
@@ -42,10 +45,16 @@ def refuse_single_values(network: nn.Module, image_shape: Sequence[int], smalles
             return
     single = [norms[module] for module, values in found if values == 1]
     if single:
-        raise ValueError(
-            f"the smallest batch of an epoch (batch_size={config.batch_size}) has one image for a worker, of which "
-            f"{single[0]}, a BatchNorm, would get one value a channel and no variance: dataset.drop_last=true"
+        text = (
+            "with it the smallest batch of an epoch has one image for a worker, of which "
+            f"{single[0]}, a BatchNorm, would get one value a channel and no variance"
         )
+        sizes = (
+            size for by in range(1, config.batch_size + 2) for size in (config.batch_size - by, config.batch_size + by)
+        )
+        nearest = next((size for size in sizes if size > 0 and smallest(size) > 1), None)
+        remedies = [f"batch_size={nearest}"] * (nearest is not None) + ["dataset.drop_last=true"]
+        raise CannotStart(Problem("batch_size", text, config.batch_size, ", or ".join(remedies)))
 
 
 @contextmanager
