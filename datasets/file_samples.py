@@ -10,7 +10,7 @@ from .decode import Least, decode
 from .decoding.headers import looks_whole
 from .files import Files
 from .image_samples import ImageSamples
-from .listing.identity import fingerprint, name_hashes
+from .listing.identity import fingerprint
 
 
 class FileSamples(ImageSamples):
@@ -63,11 +63,6 @@ class FileSamples(ImageSamples):
         """Digest of the samples' names below the folder of their split, of their sizes and their classes."""
         sets = [number for each in self.label_sets or () for number in (len(each), *each)]
         return fingerprint(self._names(), self._files.sizes(self._members), self._labels, np.array(sets, np.int64))
-
-    @property
-    def name_hashes(self) -> NDArray[np.uint64]:
-        """[N], a hash of each sample's name below the folder of its split."""
-        return name_hashes(self._names())
 
     def _names(self) -> Iterator[str]:
         return (self._files.names[member][len(self._base) :] for member in self._members.tolist())

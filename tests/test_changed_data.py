@@ -75,6 +75,8 @@ def test_what_has_changed_is_named() -> None:
     unread = [{"splits": {"train": {"samples": n}, "val": None}, "fingerprint": {}} for n in (5, 6, None)]
     assert list(changes(unread[0], unread[1])) == ["train: 5 samples before, 6 now"]
     assert list(changes(unread[0], unread[2])) == []
+    divided = [{**each, "workers": workers} for each, workers in zip(unread, (2, 3, 3), strict=True)]
+    assert list(changes(divided[0], divided[1])) == []  # a data module's share of two workers, and of three
 
 
 @pytest.fixture

@@ -147,9 +147,9 @@ def test_loaders_say_what_they_know() -> None:
 
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(7)))
     stream = torch.utils.data.DataLoader(Stream())
-    assert described(found_in_loaders("Mine", 10, {"train": loader, "val": stream, "test": None})) == [
+    assert described(found_in_loaders("Mine", 10, {"train": loader, "val": stream, "test": None}, 1)) == [
         "7 samples of Mine of 10 classes; validation: unknown; test: none"
     ]
-    assert described(found_in_loaders("Mine", None, {"train": stream, "val": None, "test": [1]})) == [
+    assert described(found_in_loaders("Mine", None, {"train": stream, "val": None, "test": [1]}, 1)) == [
         "an unknown number of samples of Mine; validation: none; test: unknown"
     ]

@@ -24,11 +24,3 @@ def size_of(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return -1
-
-
-def name_hashes(names: Iterable[str]) -> NDArray[np.uint64]:
-    """Evenly distributed numbers, each a function of one name."""
-    digests = b"".join(
-        hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest() for name in names
-    )
-    return np.frombuffer(digests, "<u8").astype(np.uint64)

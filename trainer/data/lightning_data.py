@@ -8,6 +8,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count, islice
 from types import SimpleNamespace
 from typing import Any
@@ -95,11 +96,11 @@ class LoaderData:
         """The module that provides the loaders."""
         return self.module
 
-    @property
+    @cached_property
     def found(self) -> Found:
         """What was found in the data: the lengths of the loaders' datasets."""
         loaders = {split: self.loader_of(split) for split in ("train", "val", "test")}
-        return found_in_loaders(type(self.source).__name__, self.classes, loaders)
+        return found_in_loaders(type(self.source).__name__, self.classes, loaders, self.fabric.world_size)
 
     @property
     def batch_and_most(self) -> tuple[int, int | None]:

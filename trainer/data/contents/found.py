@@ -35,13 +35,13 @@ def found_in(splits: Splits, val_fraction: float) -> Found:
     return found
 
 
-def found_in_loaders(name: str, classes: int | None, loaders: Mapping[str, Any]) -> Found:
+def found_in_loaders(name: str, classes: int | None, loaders: Mapping[str, Any], workers: int) -> Found:
     """The same of a user's loaders by split; None: the split does not exist."""
     lengths = {
         split: None if loader is None else {"samples": length_of(getattr(loader, "dataset", None))}
         for split, loader in loaders.items()
     }
-    return {"of": f"samples of {name}", "classes": classes, "splits": lengths, "fingerprint": {}}
+    return {"of": f"samples of {name}", "classes": classes, "splits": lengths, "fingerprint": {}, "workers": workers}
 
 
 def announce(found: Found, folder: Path | None = None) -> None:
