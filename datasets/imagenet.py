@@ -15,6 +15,7 @@ from .file_samples import FileSamples
 from .files import Files, open_files
 from .image_folder import refuse_unknown
 from .limits import DEFAULTS, Limits, read_regular
+from .listing.unread import by_suffix
 
 _PLACES: Mapping[str, Sequence[str]] = {
     split: (f"ILSVRC/Data/CLS-LOC/{split}", f"Data/CLS-LOC/{split}", split, f"ILSVRC2012_img_{split}.tar")
@@ -38,6 +39,7 @@ class ImageNet(FileSamples):
 
     Attributes:
         class_names: WordNet's numbers (n01440764), sorted: the order of both splits.
+        left_out: number of files next to the training images that are not read, by suffix.
 
     Raises:
         ValueError: images or classes are missing, or do not agree.
@@ -67,6 +69,7 @@ class ImageNet(FileSamples):
         if not self.class_names:
             raise ValueError(f"{train} holds no images; expected CLASS/IMAGE")
         self.classes = len(self.class_names)
+        self.left_out = by_suffix(trained.unread)
         if split == "train":
             self._files, names = trained, of_train
         else:

@@ -101,6 +101,11 @@ def test_every_layout_has_the_same_samples(tmp_path: Path, layout: Callable[[Pat
     assert not torch.equal(image, train[0][0])
 
 
+def test_files_that_are_not_read_are_counted(tmp_path: Path) -> None:
+    root = write(unpacked(tmp_path / "imagenet"), {f"train/{CLASSES[0]}/{name}": b"" for name in ("a.txt", "b.txt")})
+    assert ImageNet("train", root, 16).left_out == {".txt": 2}
+
+
 def test_all_that_is_missing_is_one_error(tmp_path: Path) -> None:
     root = kaggle(tmp_path)
     (root / "LOC_val_solution.csv").unlink()

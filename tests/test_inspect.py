@@ -46,6 +46,10 @@ def test_batches_and_growing_images_are_drawn(here: Path) -> None:
         (["inspect", "augment", "--out", "x.jpg"], "must be a .png file"),
         (["inspect", "augment", "augment=mixup", "augment.batch.mix.mixup=-2"], "augment.batch.mix.mixup"),
         (["inspect", "augment", "augment.padding=x"], "augment.padding"),
+        (["inspect", "data", "--best"], "inspect data has no run"),
+        (["inspect", "data", "--out", "x.json"], "inspect data prints"),
+        (["inspect", "data", "dataset.val_fraction=2"], "dataset.val_fraction"),
+        (["inspect", "data", "dataset=image_folder", "dataset.root=nowhere"], "there is no such file or folder"),
     ],
 )
 def test_mistakes_are_named_and_leave_nothing(
@@ -54,3 +58,27 @@ def test_mistakes_are_named_and_leave_nothing(
     assert main(words) == 2
     assert text in capsys.readouterr().err
     assert not list(here.iterdir())
+
+
+def test_what_is_found_in_a_dataset_is_printed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "data"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("1,437 pictures of 10 classes: 0 149, ")
+    header, first = (line.split() for line in printed.splitlines() if line.split()[:1] in (["class"], ["0"]))
+    assert header == ["class", "train", "val", "test"]
+    assert sum(map(int, first[1:3])) == 149
+    assert not list(here.iterdir())
+
+
+def test_bad_files_and_those_left_out_are_printed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("cat/1.png", "cat/2.heic", "dog/1.png", "dog/2.png"):
+        (here / "set" / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8)).save(here / "set" / name, "PNG")
+    words = ["inspect", "data", "dataset=image_folder", "dataset.root=set"]
+    assert main(words) == 0
+    assert "left out: 1 file (.heic 1)" in capsys.readouterr().out
+    (here / "set" / "dog" / "2.png").write_bytes(b"")
+    assert main(words) == 2
+    assert "dog/2.png: the file is empty" in capsys.readouterr().err
+    assert main([*words, "dataset.max_bad_samples=1"]) == 0
+    assert "dog/2.png: the file is empty" in capsys.readouterr().out

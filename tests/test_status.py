@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from runs import PATIENCE_S, TINY, Freeze, Processes, alive, children, states, summary, wait_until
 
+from leyden.trainer.cli import status
 from leyden.trainer.cli.main import main
 from leyden.trainer.runs.lease_record import Lease
 
@@ -198,3 +199,21 @@ def test_a_run_is_seen_stopped_and_missed(
     assert missed["state"] == "crashed (no exit status)"
     assert f"process {process.pid}" in missed["why"]
     assert missed["checkpoint"] is not None
+
+
+def test_on_a_narrow_terminal_runs_are_named_by_their_overrides(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*TINY, "trainer.max_epochs=1", "hydra.sweep.dir=sweep", "trainer.enable_progress_bar=false"]
+    assert main(["-m", *words, "optimizer.lr=0.1,0.05"]) == 0
+    (here / "sweep" / "1" / "summary.json").write_text("{")
+    monkeypatch.setattr(status, "_WIDE", 80)
+    capsys.readouterr()
+    assert main(["status", "sweep"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "sweep:"
+    row = next(line for line in lines if "optimizer.lr=0.1" in line)
+    assert [part in row for part in ("0 optimizer.lr=0.1", "done", "│1 ", "val/acc 0.")] == [True] * 4
+    assert any("damaged" in line for line in lines)
+    assert lines[-1].startswith("1: summary.json: ")
+    assert all(len(line) <= 80 for line in lines[:-1])

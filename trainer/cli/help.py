@@ -13,7 +13,7 @@ WIDEST = 34
 EXAMPLES = """\
   leyden                                                  LeNet-5 on handwritten digits
   leyden topology.devices_per_node=2 strategy=ddp         two workers
-  leyden -m model=lenet5,mlp optimizer.lr=0.1,0.01        a sweep of four
+  leyden -m model=lenet5,mlp optimizer.lr=0.05,0.02       a sweep of four
   leyden --config-dir MYCONF model=mine                   your own YAML and class"""
 
 

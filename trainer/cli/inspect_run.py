@@ -24,10 +24,10 @@ def inspect_run(parsed: argparse.Namespace) -> int:
     from ..api.settings import keyed_words, verb_settings
 
     if parsed.config_dir is not None:
-        raise refuse("--config-dir", "goes with inspect augment: a run has its config", parsed.config_dir)
+        raise refuse("--config-dir", "goes with inspect augment and data: a run has its config", parsed.config_dir)
     named = [word for word in parsed.words if "=" not in word or exists(word)]
     if len(named) != 1:
-        text = "needs augment, or a run" if not named else "takes one run at a time"
+        text = "needs augment, data, or a run" if not named else "takes one run at a time"
         raise refuse("inspect", text, " ".join(named) or ..., "leyden inspect outputs/DAY/TIME")
     given, overrides = keyed_words("inspect", [word for word in parsed.words if word not in named])
     settings = verb_settings("inspect", given, may_be_zero=("layers", "explained", "mistakes"))

@@ -91,7 +91,7 @@ VERBS = {
         "[KEY=VALUE ...]", "train with these overrides (the default verb, may be omitted)",
         (CFG, RESOLVE, PACKAGE, INFO, MULTIRUN, CONFIG_DIR, CONFIG_NAME), starts_workers=True, examples=(
             "leyden dataset=cifar10 dataset.root=PATH model=resnet20 trainer.max_epochs=3",
-            "leyden -m model=lenet5,mlp optimizer.lr=0.1,0.01",
+            "leyden -m model=lenet5,mlp optimizer.lr=0.05,0.02",
             "leyden --cfg job --package optimizer",
         )),
     "eval": Verb(
@@ -151,10 +151,11 @@ VERBS = {
         "data [KEY=VALUE ...]", "images/s of this data here, by number of threads; CPU time by stage",
         (CONFIG_DIR, JSON), ("leyden bench data dataset=image_folder dataset.root=PATH augment=imagenet",)),
     "inspect": Verb(
-        "RUN|augment [KEY=VALUE ...]", "what a run's network has learned; or training images in eight epochs",
+        "RUN|augment|data [KEY=VALUE ...]",
+        "what a run's network has learned; or training images in eight epochs; or what is found in a dataset",
         (CONFIG_DIR, OUT, BEST, TRUST), keys=("inspect",), examples=(
             "leyden inspect outputs/DAY/TIME", "leyden inspect outputs/DAY/TIME layers=2 maps=12 --out pictures",
-            "leyden inspect augment augment=crop_flip",
+            "leyden inspect augment augment=crop_flip", "leyden inspect data dataset=image_folder dataset.root=PATH",
             "leyden inspect augment dataset=image_folder dataset.root=PATH augment=[imagenet,mixup] --out sheet.png",
         )),
     "prepare": Verb(

@@ -15,6 +15,7 @@ from ..core.logger_calls import call_logger
 from ..core.state import RunState
 from ..core.step_timer import StepTimes
 from ..data.contents import found
+from ..data.contents.chance import not_learned
 from ..hardware import cpu_contention
 from ..runs import checkpoints
 from ..runs.goodput import goodput
@@ -179,6 +180,9 @@ def print_end(state: RunState) -> None:
     if state.data.bad_samples:
         table.add_row("unreadable samples", str(len(state.data.bad_samples)))
     Console(soft_wrap=True).print(table)
+    weak = not_learned(summary["metrics"], state.data.found, state.config)
+    if weak is not None and not state.config.trainer.fast_dev_run:
+        log.warning("%s", weak)
     name = shown(state.run_dir)
     log.info("next:  leyden view %s    # TensorBoard", name)
     verb = "eval" if summary["status"] == "done" else "resume"

@@ -23,7 +23,7 @@ RUNNING = ("running", "starting", "stopping", "queued")
 """States of a run that is active or queued."""
 _LONG_AGO_S = 60.0
 _PROGRESS_TYPES = {
-    "step": int, "total_steps": int, "time": float, "samples_per_second": float, "seconds_left": float,
+    "step": int, "total_steps": int, "epoch": int, "time": float, "samples_per_second": float, "seconds_left": float,
 }  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def status_of(run_dir: Path, jobs: Mapping[str, SlurmJob]) -> RunStatus:
     Args:
         jobs: Slurm's jobs by id.
     """
-    summary, progress = read_summary(run_dir), _progress(run_dir)
+    summary, progress = read_summary(run_dir), progress_of(run_dir)
     check_files(run_dir)
     submission, lease = submission_of(run_dir), lease_of(run_dir)
     job = jobs.get(submission.job_id) if submission is not None else None
@@ -95,7 +95,7 @@ def _goodput(summary: dict[str, Any], run_dir: Path) -> float | None:
     return None if good is None else good.share
 
 
-def _progress(run_dir: Path) -> dict[str, Any]:
+def progress_of(run_dir: Path) -> dict[str, Any]:
     """progress.json; {} where there is none, or it was cut off: it is not flushed to the disk."""
     try:
         return read_mapping(run_dir / PROGRESS, _PROGRESS_TYPES)
