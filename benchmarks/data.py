@@ -34,8 +34,8 @@ from leyden.datasets.shards.dataset import Shards
 from leyden.datasets.shards.prepare import Preparation
 from leyden.trainer.base.process import keep_freed_memory
 from leyden.trainer.base.rng import mix
-from leyden.trainer.config.compose import Composer
-from leyden.trainer.config.validation import validated
+from leyden.trainer.compose.composer import Composer
+from leyden.trainer.compose.validation import validated
 from leyden.trainer.core.protocols import CroppingDataset
 from leyden.trainer.data.batch_augmentation import mirrored
 from leyden.trainer.data.datamodule import ImageData

@@ -21,9 +21,9 @@ from gpu_battery import SECONDS, Checks, Outcome, Skipped, main
 from gpu_sanitizer import sanitized
 from gpu_trace import exposed_seconds
 
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.compose.composer import Composer
+from leyden.trainer.compose.doctor_run import training_freezer
 from leyden.trainer.config.schema import load
-from leyden.trainer.diagnostics.doctor.freeze import training_freezer
 from leyden.trainer.diagnostics.doctor.training.checks import Check
 from leyden.trainer.diagnostics.doctor.training.child_runs import OUTPUT, ChildRuns, weights_of
 from leyden.trainer.diagnostics.doctor.training.equality import (

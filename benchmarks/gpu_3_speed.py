@@ -23,7 +23,7 @@ from gpu_battery import Checks, Outcome, Skipped, main
 from torch import nn
 
 from leyden.trainer.base.signals import StopRequest
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.compose.composer import Composer
 from leyden.trainer.config.schema import load
 from leyden.trainer.config.targets import make_importable
 from leyden.trainer.core.batch import Part

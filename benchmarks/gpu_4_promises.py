@@ -19,7 +19,7 @@ import torch
 from gpu_3_speed import COMMON, on_one_batch, timed
 from gpu_battery import Checks, Outcome, Skipped, main
 
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.compose.composer import Composer
 from leyden.trainer.planner.plan import plan
 from leyden.trainer.planner.plans import TrainingPlan
 

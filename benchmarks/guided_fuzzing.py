@@ -37,7 +37,7 @@ with atheris.instrument_imports(include=PACKAGES) if "--door" in sys.argv else n
     from leyden.datasets.limits import Limits
     from leyden.trainer.base import limited_yaml
     from leyden.trainer.base.errors import ConfigError
-    from leyden.trainer.config.compose import parsed_overrides
+    from leyden.trainer.compose.composer import parsed_overrides
     from leyden.trainer.core.checkpoints import checkpoint_io
     from leyden.trainer.core.communication import plain_values
 

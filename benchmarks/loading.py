@@ -32,8 +32,8 @@ from rounds import in_turns
 from leyden.datasets.shards.index import SplitIndex, read_index, write_index, write_rows
 from leyden.datasets.shards.prepare import Preparation
 from leyden.trainer.base.process import keep_freed_memory
-from leyden.trainer.config.compose import Composer
-from leyden.trainer.config.validation import validated
+from leyden.trainer.compose.composer import Composer
+from leyden.trainer.compose.validation import validated
 from leyden.trainer.data.datamodule import ImageData
 
 RESULT = ROOT / "benchmarks" / "results" / "loading.json"

@@ -25,8 +25,8 @@ from pool import Pool
 from runs import TINY, Freeze, Processes
 from slurm_cluster import SlurmCluster
 
-from leyden.trainer.config.compose import Composer
-from leyden.trainer.config.composition.resolved_values import without_hydra
+from leyden.trainer.compose.composer import Composer
+from leyden.trainer.compose.composition.resolved_values import without_hydra
 from leyden.trainer.entrypoints.start import start
 
 # ignored where a shell has started the tests in its background, and so in every command that they start

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.compose.composer import Composer
+from leyden.trainer.compose.validation import validated
 from leyden.trainer.config.schema import Config
-from leyden.trainer.config.validation import validated
 
 Files = dict[str, str]
 

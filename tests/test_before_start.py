@@ -14,10 +14,10 @@ from runs import TINY
 from leyden.trainer.cli.main import main
 from leyden.trainer.components.tasks.classification import Classification
 from leyden.trainer.components.tasks.reconstruction import Reconstruction
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.compose import trial_build
+from leyden.trainer.compose.composer import Composer
+from leyden.trainer.compose.known_names import meant_metric
 from leyden.trainer.config.faults import fault
-from leyden.trainer.config.known_names import meant_metric
-from leyden.trainer.config.meta_device import trial_build
 
 pytestmark = pytest.mark.thinned(3)
 
@@ -202,7 +202,7 @@ def test_a_metric_that_nobody_logged_is_one_sentence(here: Path, capsys: pytest.
 
 
 def test_more_reading_processes_than_cores_are_warned_of(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from leyden.trainer.config.checks import slow_settings
+    from leyden.trainer.compose.checks import slow_settings
     from leyden.trainer.hardware.topology import cores
 
     composer = Composer()

@@ -21,7 +21,7 @@ from runs import HERE, PATIENCE_S, TINY, Freeze, Processes, cut_back, distance, 
 from torch import Tensor, nn
 
 from leyden.trainer.base.errors import ConfigError
-from leyden.trainer.config.checks import check_classes
+from leyden.trainer.compose.checks import check_classes
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.core.transfers import Placement

@@ -17,8 +17,8 @@ from runs import TINY
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.base.versions import TESTED_PYTHON, TESTED_TORCH
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.compose import Composer
-from leyden.trainer.config.reference.json_schema import editor_schema
+from leyden.trainer.compose.composer import Composer
+from leyden.trainer.compose.reference.json_schema import editor_schema
 from leyden.trainer.runs.folder import absolute_paths, claim, run_and_checkpoint
 from leyden.trainer.runs.frozen import frozen_values
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.cli.verbs import VERBS
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.compose.composer import Composer
 
 PAGE = ROOT / "docs" / "coming-from.md"
 COMMANDS = re.findall(r"\| `leyden ((?:[^`\\]|\\.)*)` \|$", PAGE.read_text(), re.MULTILINE)

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 
-from leyden.trainer.config import hydra_compat
-from leyden.trainer.config.compose import Composer, without_hydra
+from leyden.trainer.compose import hydra_compat
+from leyden.trainer.compose.composer import Composer, without_hydra
 from leyden.trainer.core import lightning_compat, torch_compat
 from leyden.trainer.core.network import fake_tensors
 from leyden.trainer.planner import torch_compat as planner_compat
@@ -36,7 +36,7 @@ from leyden.trainer.sweep.results import BASIC
 TRAINER = Path(__file__).parents[1] / "trainer"
 CONSTRAINTS = TRAINER.parent / "constraints.txt"
 COMPAT = {
-    "config/hydra_compat.py",
+    "compose/hydra_compat.py",
     "core/network/fake_tensors.py",
     "core/lightning_compat.py",
     "core/torch_compat.py",

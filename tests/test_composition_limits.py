@@ -11,10 +11,10 @@ from omegaconf import OmegaConf
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
-from leyden.trainer.config import limits
-from leyden.trainer.config.compose import Composer
-from leyden.trainer.config.composition.loader import nested_references
-from leyden.trainer.config.composition.resolved_values import plain
+from leyden.trainer.compose import limits
+from leyden.trainer.compose.composer import Composer
+from leyden.trainer.compose.composition.loader import nested_references
+from leyden.trainer.compose.composition.resolved_values import plain
 
 REFERENCES = "x0: xxxxxxxxxx\n" + "".join(f"x{n}: '" + f"${{x{n - 1}}}" * 10 + "'\n" for n in range(1, 10))
 NODES = "x0: [1]\n" + "".join(f"x{n}: [" + f"'${{x{n - 1}}}', " * 6 + "]\n" for n in range(1, 12))

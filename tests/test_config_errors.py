@@ -18,11 +18,11 @@ from runs import TINY
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
-from leyden.trainer.config import hydra_compat
-from leyden.trainer.config.compose import Composer
-from leyden.trainer.config.composition.loader import Loader
+from leyden.trainer.compose import hydra_compat
+from leyden.trainer.compose.composer import Composer
+from leyden.trainer.compose.composition.loader import Loader
+from leyden.trainer.compose.signatures import node_problems
 from leyden.trainer.config.schema import Target
-from leyden.trainer.config.signatures import node_problems
 from leyden.trainer.hardware.topology import CPU_WORKERS_PER_CORE, cores, gpu_count
 
 pytestmark = pytest.mark.thinned(4)

@@ -18,7 +18,7 @@ from runs import POINTS, TINY, Freeze, summary, task
 
 from leyden.trainer.base.log import log
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.reopen import change, open_run, read_changes, written_changes
+from leyden.trainer.compose.reopen import change, open_run, read_changes, written_changes
 from leyden.trainer.config.schema import Config, load
 from leyden.trainer.core.strategy_contract import contract_of
 from leyden.trainer.data.lightning_data import LoaderData
@@ -166,7 +166,7 @@ def test_what_is_visible_counts(monkeypatch: pytest.MonkeyPatch, visible: str | 
 def present(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """/dev has so many GPUs, and torch was built for them; whether it can use them is not asked."""
     monkeypatch.setattr(topology, "gpu_count", lambda: count)
-    monkeypatch.setattr("leyden.trainer.config.checks.gpu_count", lambda: count)
+    monkeypatch.setattr("leyden.trainer.compose.checks.gpu_count", lambda: count)
 
 
 SHORT = [*TINY, "trainer.max_epochs=1", "trainer.max_steps=2", "trainer.enable_progress_bar=false"]

@@ -10,7 +10,7 @@ import yaml
 from jsonschema import Draft202012Validator, ValidationError
 
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.reference.json_schema import editor_schema
+from leyden.trainer.compose.reference.json_schema import editor_schema
 
 CONF = Path(__file__).parents[1] / "conf"
 OTHERS = ("hydra/", "planner/", "plan.yaml", "prepare.yaml", "predict.yaml", "inspect.yaml", "find_")

@@ -12,7 +12,7 @@ from runs import TINY, Freeze, cut_back, distance, metrics, weights
 from torch import Tensor
 
 from leyden.trainer.base.errors import ConfigError
-from leyden.trainer.config.checks import check_classes
+from leyden.trainer.compose.checks import check_classes
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.checkpoints import checkpoint_io, sharded_checkpoint
 from leyden.trainer.entrypoints.start import start

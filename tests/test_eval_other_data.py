@@ -14,7 +14,7 @@ from runs import metrics
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.evaluation_data import refuse_data_modules
+from leyden.trainer.compose.evaluated_data import refuse_data_modules
 from leyden.trainer.config.schema import EVALUATION_DATASET
 
 COLOURS = {"cat": (150, 90, 60), "dog": (60, 90, 150), "owl": (90, 150, 60)}

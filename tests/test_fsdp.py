@@ -16,7 +16,7 @@ from runs import POINTS, TINY, Freeze, apart, cut_back, distance, metrics, summa
 from torch import nn
 
 from leyden.trainer.base.errors import ConfigError
-from leyden.trainer.config.checks import check_classes
+from leyden.trainer.compose.checks import check_classes
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start

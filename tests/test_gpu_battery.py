@@ -166,7 +166,7 @@ def test_workers_share_gpus_for_tests_alone(monkeypatch: pytest.MonkeyPatch, cap
 
 def test_a_config_with_more_workers_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     from leyden.trainer.base.errors import ConfigError
-    from leyden.trainer.config import checks
+    from leyden.trainer.compose import checks
 
     monkeypatch.setattr(checks, "gpu_count", lambda: 1)
     config = topology_config("topology.device.kind=cuda", "topology.devices_per_node=2", "strategy=ddp")

@@ -13,7 +13,7 @@ from runs import POINTS, TINY, Freeze, distance, rows, task, weights
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.base.signals import StopRequest
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.checks import check_classes, check_values
+from leyden.trainer.compose.checks import check_classes, check_values
 from leyden.trainer.config.schema import Config, load
 from leyden.trainer.engine.build import assemble
 from leyden.trainer.entrypoints.start import start

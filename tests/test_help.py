@@ -8,8 +8,8 @@ import pytest
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.cli.verbs import VERBS, all_flags
-from leyden.trainer.config.reference.yaml_comments import commented
-from leyden.trainer.config.reference.yaml_library import Library
+from leyden.trainer.compose.reference.yaml_comments import commented
+from leyden.trainer.compose.reference.yaml_library import Library
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:

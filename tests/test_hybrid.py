@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.base.signals import StopRequest
-from leyden.trainer.config.checks import check_classes
+from leyden.trainer.compose.checks import check_classes
 from leyden.trainer.config.schema import load
 from leyden.trainer.config.targets import build
 from leyden.trainer.core.traffic import Ledger

@@ -7,7 +7,7 @@ import pytest
 from runs import TINY
 
 import leyden.trainer
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.compose.composer import Composer
 from leyden.trainer.config.job import JobSpec, freeze
 from leyden.trainer.config.schema import load
 

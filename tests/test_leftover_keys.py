@@ -11,7 +11,7 @@ import yaml
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.compose.composer import Composer
 
 pytestmark = pytest.mark.thinned(2)
 

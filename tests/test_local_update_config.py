@@ -6,7 +6,7 @@ import pytest
 from runs import TINY, Freeze
 
 from leyden.trainer.base.errors import ConfigError
-from leyden.trainer.config.checks import check_classes, check_values
+from leyden.trainer.compose.checks import check_classes, check_values
 from leyden.trainer.config.schema import load
 
 pytestmark = pytest.mark.thinned(2)

@@ -18,7 +18,7 @@ from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.components.optimizers.layerwise import LAMB, LARS
 from leyden.trainer.components.optimizers.lion import Lion
 from leyden.trainer.components.optimizers.muon import Muon
-from leyden.trainer.config.checks import check_classes
+from leyden.trainer.compose.checks import check_classes
 from leyden.trainer.config.schema import Optimizer, load
 from leyden.trainer.core.adaptive_clipping import clip_adaptively
 from leyden.trainer.core.network.layer_order import layers_above

@@ -12,7 +12,7 @@ from runs import TINY, Freeze, summary
 from traffic_examples import traffic_of
 
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.compose.composer import Composer
 from leyden.trainer.config.schema import Config, load
 from leyden.trainer.core.step_timer import StepTimes
 from leyden.trainer.core.transfers import DeviceShare, DividedModule

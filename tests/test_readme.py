@@ -17,7 +17,7 @@ from PIL import Image
 from pool import Pool
 from runs import Freeze
 
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.compose.composer import Composer
 
 CIFAR = ROOT.parent / "shared" / "data" / "cifar10.zip"
 SHORT = [
@@ -335,7 +335,7 @@ def test_the_mistake_that_it_shows(block: Block, tmp_path: Path) -> None:
 
 
 def test_every_yaml_key_that_they_name_exists() -> None:
-    from leyden.trainer.config.validation import schema_keys
+    from leyden.trainer.compose.validation import schema_keys
 
     named = {key for page in PAGES for key in re.findall(r"`(trainer\.\w+)=", page.read_text())}
     assert named

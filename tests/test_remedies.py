@@ -8,8 +8,8 @@ import pytest
 
 from leyden.trainer.base.errors import ConfigError, Problem, nearest, spelled
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.compose import Composer
-from leyden.trainer.config.known_names import CHOICES, known
+from leyden.trainer.compose.composer import Composer
+from leyden.trainer.compose.known_names import CHOICES, known
 from leyden.trainer.hardware import topology
 
 pytestmark = pytest.mark.thinned(4)
@@ -166,7 +166,7 @@ def test_flags_of_other_tools(command: str, remedy: str, here: Path, capsys: pyt
 
 
 def test_on_a_gpu_float16_stays(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("leyden.trainer.hardware.topology", "leyden.trainer.config.checks"):
+    for module in ("leyden.trainer.hardware.topology", "leyden.trainer.compose.checks"):
         monkeypatch.setattr(f"{module}.gpu_count", lambda: 1)
     with pytest.raises(ConfigError) as caught:
         Composer().run(["fp16=true"])

@@ -10,8 +10,8 @@ from markdown_pages import ROOT
 from runs import TINY, Freeze
 
 from leyden.trainer.base.errors import ConfigError
-from leyden.trainer.config.reopen import change, open_run, read_changes
-from leyden.trainer.config.rules.resumable_keys import may_change, resumable_arguments, resumable_fields
+from leyden.trainer.compose.reopen import change, open_run, read_changes
+from leyden.trainer.compose.rules.resumable_keys import may_change, resumable_arguments, resumable_fields
 from leyden.trainer.runs.frozen import frozen_values
 
 CONF = Path(str(resources.files("leyden.conf")))

@@ -11,7 +11,7 @@ from torch.optim import lr_scheduler
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.components.lr_schedules import Constant, MultiStep, OneCycle, Polynomial, WarmupCosine, steps_of
-from leyden.trainer.config.checks import check_classes
+from leyden.trainer.compose.checks import check_classes
 from leyden.trainer.config.schema import load
 from leyden.trainer.entrypoints.start import start
 

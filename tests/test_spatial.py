@@ -16,7 +16,7 @@ from leyden.models.cots_autoencoder import COTSAutoencoder, Stage
 from leyden.models.local_filters import L2Pool, LocalFilters
 from leyden.models.local_net import LocalNet
 from leyden.trainer.base.errors import ConfigError
-from leyden.trainer.config.checks import check_classes
+from leyden.trainer.compose.checks import check_classes
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.core.traffic import Ledger

@@ -12,8 +12,8 @@ from pool import Pool
 from runs import TINY, Freeze, distance, weights
 
 from leyden.trainer.cli.main import main
+from leyden.trainer.compose.reopen import change, open_run, read_changes, written_changes
 from leyden.trainer.config.locate import locate
-from leyden.trainer.config.reopen import change, open_run, read_changes, written_changes
 from leyden.trainer.config.schema import load
 from leyden.trainer.config.strategy_class import HOOKS, Processes, StrategyDeclarations, hook_problems
 from leyden.trainer.core.strategy_contract import StrategyContract, contract_of

@@ -11,7 +11,7 @@ from torch.optim.swa_utils import update_bn
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.base.signals import StopRequest
-from leyden.trainer.config.checks import check_classes, check_values
+from leyden.trainer.compose.checks import check_classes, check_values
 from leyden.trainer.config.schema import Config, load
 from leyden.trainer.core.checkpoints import checkpoint_io, sharded_checkpoint
 from leyden.trainer.core.torch_compat import BatchNormBase

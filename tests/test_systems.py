@@ -13,7 +13,7 @@ from traffic_examples import traffic_of
 
 from leyden.models.cots_autoencoder import COTSAutoencoder
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.compose.composer import Composer
 from leyden.trainer.config.targets import build
 from leyden.trainer.entrypoints.start import start
 

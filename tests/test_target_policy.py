@@ -18,12 +18,12 @@ from runs import TINY
 from leyden.trainer.base import versions
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
+from leyden.trainer.compose.composer import Composer
+from leyden.trainer.compose.hydra_node import hydra_problems
 from leyden.trainer.config.allowed_targets import REMEDY
-from leyden.trainer.config.compose import Composer
 from leyden.trainer.config.locate import RefusedTarget, locate
 from leyden.trainer.config.schema import load
 from leyden.trainer.config.target_policy import untrusted_runs
-from leyden.trainer.config.target_policy.hydra_node import hydra_problems
 from leyden.trainer.config.target_policy.untrusted_runs import restricted
 
 pytestmark = pytest.mark.thinned(4)

@@ -9,7 +9,7 @@ import yaml
 from machines import topology_config
 
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.compose.composer import Composer
 from leyden.trainer.hardware.schema import Slurm, Topology
 from leyden.trainer.hardware.topology import gpu_count
 

@@ -14,7 +14,7 @@ from runs import POINTS, Freeze, cut_back, metrics, summary, weights
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.compose.composer import Composer
 from leyden.trainer.config.lightning import trainer_uses
 from leyden.trainer.config.schema import Target
 from leyden.trainer.config.targets import build

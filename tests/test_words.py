@@ -9,8 +9,8 @@ import pytest
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.cli.verbs import VERBS
-from leyden.trainer.config.compose import Composer
-from leyden.trainer.config.known_names import known_value
+from leyden.trainer.compose.composer import Composer
+from leyden.trainer.compose.known_names import known_value
 
 
 @pytest.fixture

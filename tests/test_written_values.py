@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.compose import Composer
+from leyden.trainer.compose.composer import Composer
 
 ENVIRONMENT = {"BS": "32", "LR": "1e-3", "ON": "true", "TAG": "007", "BAD": "fast", "P": "0.5"}
 

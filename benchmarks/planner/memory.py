@@ -77,7 +77,7 @@ def measured(words: Sequence[str]) -> int:
 
 
 def planned(words: Sequence[str], batch: int) -> dict[str, float]:
-    from leyden.trainer.config.compose import Composer
+    from leyden.trainer.compose.composer import Composer
     from leyden.trainer.planner.work import count
 
     config = Composer().run(list(words)).config

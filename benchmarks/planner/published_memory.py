@@ -20,7 +20,7 @@ from hydra import compose, initialize_config_module  # noqa: E402
 from measurement import ROOT, write_subject  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 
-from leyden.trainer.config.validation import validated  # noqa: E402
+from leyden.trainer.compose.validation import validated  # noqa: E402
 from leyden.trainer.planner.memory_reserve import reserve  # noqa: E402
 from leyden.trainer.planner.work import StepCounter  # noqa: E402
 

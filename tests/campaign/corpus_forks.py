@@ -12,7 +12,7 @@ from corpus_outcomes import Corpus, Outcome, one_of_each_door
 from measured_command import as_fork
 
 import leyden.trainer.entrypoints.worker  # noqa: F401  # what the commands import
-from leyden.trainer.config.meta_device import trial_build  # noqa: F401
+from leyden.trainer.compose import trial_build  # noqa: F401
 
 
 def main(folder: Path, every: int) -> int:

@@ -31,7 +31,7 @@ from leyden.trainer.base import limited_yaml
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.base.handshake import AuthenticationError, Connector, Listener
 from leyden.trainer.base.untrusted_file import DamagedFile
-from leyden.trainer.config.compose import Composer, parsed_overrides
+from leyden.trainer.compose.composer import Composer, parsed_overrides
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.core.checkpoints.pickle_code import refuse_code
 from leyden.trainer.core.checkpoints.shard_index import read_index

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from ..base.errors import CannotStart, refuse
 from ..base.paths import absolute, shown
+from ..compose.reopen import open_run
 from ..config.ended_runs import changed_since_end, end_reason
 from ..config.job import JobSpec
-from ..config.reopen import open_run
 from ..launch.external.rendezvous import ExternalRendezvous
 from ..launch.external.sizes import sizes
 from ..launch.external.starters import LAUNCHER, with_external, world_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.errors import listed, refuse
 from ..base.paths import absolute, shown
-from ..config.reopen import DEVICE_KIND, FrozenRun, change, open_run, read_changes
+from ..compose.reopen import DEVICE_KIND, FrozenRun, change, open_run, read_changes
 from ..config.schema import Config
 from ..runs.summary import read_summary
 from .settings import verb_settings

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ..base.errors import refuse
-from ..config.reference.yaml_library import Library
+from ..compose.reference.yaml_library import Library
 
 
 def verb_settings(verb: str, given: Mapping[str, Any], may_be_zero: Collection[str]) -> dict[str, Any]:

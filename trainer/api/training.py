@@ -15,7 +15,7 @@ from ..runs.summary import read_summary, write_summary
 from .run import Run
 
 if TYPE_CHECKING:
-    from ..config.compose import ComposedRun, Composer
+    from ..compose.composer import ComposedRun, Composer
     from ..config.job import JobSpec
     from ..config.schema import Config
 
@@ -99,7 +99,7 @@ def new_run(
 
 def composer_of(config_dir: str | Path | None) -> "Composer":
     # not at the top: Hydra takes a while
-    from ..config.compose import Composer
+    from ..compose.composer import Composer
 
     return Composer(None if config_dir is None else str(config_dir))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base.errors import CannotStart, refuse
-from ..config.compose import Composer
+from ..compose.composer import Composer
 from ..config.schema import Config
 
 if TYPE_CHECKING:

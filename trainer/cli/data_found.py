@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ..base.errors import CannotStart, ConfigError, refuse
 from ..base.printable import printable
-from ..config.compose import Composer
+from ..compose.composer import Composer
 from ..config.schema import TASK_LOADERS, Config
 
 

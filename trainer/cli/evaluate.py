@@ -5,11 +5,12 @@ from pathlib import Path
 
 from ..base.errors import refuse
 from ..base.paths import absolute
-from ..config.evaluation_data import MOVABLE, OUT, refuse_data_modules, refuse_without_model, with_data
+from ..compose.evaluated_data import MOVABLE, refuse_data_modules, with_data
+from ..compose.provenance import Given
+from ..compose.reopen import DEVICE_KIND, change, evaluated_with, open_run, read_changes
+from ..config.evaluation_data import OUT, refuse_without_model
 from ..config.evaluation_views import EvaluationViews
 from ..config.job import JobSpec
-from ..config.provenance import Given
-from ..config.reopen import DEVICE_KIND, change, evaluated_with, open_run, read_changes
 from ..entrypoints.fork_server import prepare
 from .train_verbs import named_run, print_node_command, start_run
 

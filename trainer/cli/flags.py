@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import ConfigError, Problem, nearest, refuse
-from ..config.known_names import known
-from ..config.validation import dotted, unknown_key
+from ..compose.known_names import known
+from ..compose.validation import dotted, unknown_key
 from .known_verbs import config_file, verb_problem
 from .verbs import VERBS
 
 if TYPE_CHECKING:
-    from ..config.compose import Composer
+    from ..compose.composer import Composer
 
 _UNKNOWN = "unrecognized arguments: "
 _FLAG = re.compile(r"--?[A-Za-z][\w.-]*")
@@ -56,7 +56,7 @@ def _unknown(arguments: Sequence[str], flags: Sequence[str]) -> list[tuple[str, 
 
 def _as_keys(unknown: Sequence[tuple[str, str | None]], arguments: Sequence[str], flags: Sequence[str]) -> ConfigError:
     """The error for flags that are keys in Leyden or flags of another tool."""
-    from ..config.compose import Composer
+    from ..compose.composer import Composer
 
     composer = Composer()
     values = composer.loader.plain_values(composer.config_name, [])

@@ -4,7 +4,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 
 from ..base.errors import WIDTH, shortened
-from ..config.reference.group_choices import group_choices
+from ..compose.reference.group_choices import group_choices
 from .verbs import CFG, CONFIG_DIR, HELP, MULTIRUN, VERBS, VERSION, Flag
 
 WIDEST = 34
@@ -66,7 +66,7 @@ def _keys(verb: str, files: Sequence[str]) -> list[str]:
     """Keys of a verb's own, with their defaults."""
     if not files:
         return []
-    from ..config.reference.yaml_library import Library
+    from ..compose.reference.yaml_library import Library
 
     lines: list[str] = []
     for file in files:

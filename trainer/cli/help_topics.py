@@ -6,10 +6,10 @@ from typing import Any
 
 from ..base.errors import ConfigError, listed, nearest, refuse, shortened
 from ..base.paths import shown
-from ..config.reference.allowed_values import allowed_values
-from ..config.reference.yaml_comments import Commented
-from ..config.reference.yaml_library import Library, ReferenceEntry
-from ..config.rules.resumable_keys import may_change
+from ..compose.reference.allowed_values import allowed_values
+from ..compose.reference.yaml_comments import Commented
+from ..compose.reference.yaml_library import Library, ReferenceEntry
+from ..compose.rules.resumable_keys import may_change
 from .help import columns, verb_text
 from .verbs import VERBS
 

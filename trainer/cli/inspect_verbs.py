@@ -24,9 +24,9 @@ def stop(parsed: argparse.Namespace) -> int:
 
 
 def doctor(parsed: argparse.Namespace) -> int:
-    from ..config.compose import Composer
+    from ..compose.composer import Composer
+    from ..compose.doctor_run import frozen_doctor_run, training_freezer
     from ..config.job import JobSpec
-    from ..diagnostics.doctor.freeze import frozen_doctor_run, training_freezer
     from ..diagnostics.doctor.training.run import START, examine_training, plan_training, split
 
     composer = Composer(parsed.config_dir)
@@ -120,7 +120,7 @@ def view(parsed: argparse.Namespace) -> int:
 
 
 def schema(parsed: argparse.Namespace) -> int:
-    from ..config.reference.json_schema import editor_schema
+    from ..compose.reference.json_schema import editor_schema
 
     print(json.dumps(editor_schema(parsed.words[0] if parsed.words else None), indent=2))
     return 0

@@ -36,7 +36,7 @@ def no_verb(words: Sequence[str]) -> ConfigError:
     problem = verb_problem(words)
     if not problem.remedy.startswith("leyden "):
         return ConfigError(problem)
-    from ..config.compose import Composer
+    from ..compose.composer import Composer
 
     composer = Composer()
     typed = [word for word in words[1:] if "=" in word]
@@ -99,8 +99,8 @@ def _joined(words: Sequence[str]) -> str:
     found = re.fullmatch(r"([a-z_][\w.]*)(?: ?[=:] ?| )(\S+)", text)
     if found is None or len(words) < 2:
         return ""
-    from ..config.compose import Composer
-    from ..config.validation import dotted, schema_keys, unknown_key
+    from ..compose.composer import Composer
+    from ..compose.validation import dotted, schema_keys, unknown_key
 
     key, value, composer = found[1], found[2], Composer()
     values = composer.loader.plain_values(composer.config_name, [])

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from ..base.errors import ConfigError, SystemFailure, refuse
 from ..base.open_files import open_file_error
-from ..config.limits import in_a_command
+from ..compose.limits import in_a_command
 from . import inspect_verbs, run_verbs, train_verbs
 from .help import help_text, verb_text
 from .verbs import VERBS, all_flags, verbs_with

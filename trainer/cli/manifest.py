@@ -9,7 +9,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from ..base.errors import refuse
-from ..config.compose import Composer
+from ..compose.composer import Composer
 from ..config.schema import Config
 from ..launch.external.starters import EXTERNAL, with_external
 from ..launch.kubernetes.indexed_job import indexed_job

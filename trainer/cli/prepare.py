@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from ..base.errors import CannotStart, ConfigError, refuse
 from ..base.paths import shown
 from ..base.printable import printable
-from ..config.compose import Composer
-from ..config.reference.yaml_library import Library
+from ..compose.composer import Composer
+from ..compose.reference.yaml_library import Library
 
 if TYPE_CHECKING:
     from ..config.schema import Config

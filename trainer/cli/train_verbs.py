@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ..base.errors import CannotStart, ConfigError, SystemFailure, refuse
 
 if TYPE_CHECKING:
-    from ..config.compose import ComposedRun
+    from ..compose.composer import ComposedRun
     from ..config.job import JobSpec
 
 
 def train(parsed: argparse.Namespace) -> int:
-    from ..config.compose import Composer
+    from ..compose.composer import Composer
 
     composer = Composer(parsed.config_dir, parsed.config_name)
     if parsed.cfg:
@@ -126,7 +126,7 @@ def print_node_command(config: Any, named: Path, flag: str = "") -> int:
 
 
 def _announce(run: "ComposedRun", overrides: list[str]) -> None:
-    from ..config.checks import slow_settings
+    from ..compose.checks import slow_settings
 
     chosen = run.composed.hydra.runtime.choices
     words = ["dataset", "model", "strategy", "topology", *(["experiment"] if chosen.get("experiment") else [])]
@@ -146,7 +146,7 @@ def _print_config(composer: Any, parsed: argparse.Namespace) -> int:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from ..config.composition.resolved_values import unresolved
+    from ..compose.composition.resolved_values import unresolved
 
     composed = composer.composed(parsed.words)
     whole = parsed.package in (None, "_global_")
@@ -196,7 +196,7 @@ def _existing(composer: Any, run: "ComposedRun") -> Path | None:
         ConfigError: the run there has another config.
     """
     from ..base.paths import shown
-    from ..config.compose import run_dir_of
+    from ..compose.composer import run_dir_of
     from ..runs.folder import FROZEN, absolute_paths
     from ..runs.frozen import values_when_frozen
 
@@ -236,9 +236,9 @@ def go_on(parsed: argparse.Namespace, folder: Path, changes: list[str]) -> int:
 
 def resume(parsed: argparse.Namespace) -> int:
     from ..base.paths import absolute
+    from ..compose.reopen import change, open_run, read_changes, written_changes
     from ..config.ended_runs import refuse_ended
     from ..config.job import JobSpec
-    from ..config.reopen import change, open_run, read_changes, written_changes
     from ..config.target_policy.untrusted_runs import refuse_foreign
     from ..entrypoints.fork_server import prepare
     from ..launch.slurm.submit import refuse_if_queued
@@ -274,10 +274,10 @@ def resume(parsed: argparse.Namespace) -> int:
 
 
 def node(parsed: argparse.Namespace) -> int:
+    from ..compose.reopen import open_run
     from ..config.ended_runs import changed_since_end, refuse_ended
     from ..config.evaluation_data import refuse_without_model
     from ..config.job import JobSpec
-    from ..config.reopen import open_run
     from ..config.target_policy.untrusted_runs import refuse_foreign
     from ..launch.rendezvous import Rendezvous
 

@@ -9,15 +9,15 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from pydantic import ValidationError
 
 from ..base.errors import Problem, listed, raise_all, refuse
-from ..config.checks import check_values
-from ..config.compose import Composer
-from ..config.leftover_keys import drop
+from ..compose.checks import check_values
+from ..compose.composer import Composer
+from ..compose.hydra_node import LAUNCHER
+from ..compose.leftover_keys import drop
+from ..compose.validation import validated
 from ..config.locate import locate
 from ..config.schema import Config, Pipeline, with_processes_node
 from ..config.strategy_class import declared_before_import
-from ..config.target_policy.hydra_node import LAUNCHER
 from ..config.targets import is_a
-from ..config.validation import validated
 from .results import Metric
 
 _SHARED = ("topology", "dataset", "hydra.job.env_set")

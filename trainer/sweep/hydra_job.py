@@ -12,8 +12,8 @@ from hydra.core.utils import JobReturn, JobRuntime, JobStatus
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from ..config.compose import set_output_dir, without_hydra
-from ..config.hydra_compat import Callbacks
+from ..compose.composer import set_output_dir, without_hydra
+from ..compose.hydra_compat import Callbacks
 
 
 class HydraJob:

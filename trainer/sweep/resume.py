@@ -10,7 +10,7 @@ from ..base import limited_yaml
 from ..base.errors import ConfigError, refuse
 from ..base.paths import shown
 from ..base.printable import printable
-from ..config.reopen import Changes, FrozenRun, change, open_run, read_changes, written_changes
+from ..compose.reopen import Changes, FrozenRun, change, open_run, read_changes, written_changes
 from ..config.schema import Config
 from ..config.target_policy.untrusted_runs import refuse_foreign
 from ..runs.checkpoints import saved

@@ -9,8 +9,8 @@ from ..base.errors import refuse
 from ..base.paths import shown
 from ..base.printable import printable
 from ..base.untrusted_file import DamagedFile
-from ..config.compose import Composer
-from ..config.target_policy.hydra_node import SWEEPER
+from ..compose.composer import Composer
+from ..compose.hydra_node import SWEEPER
 from ..config.target_policy.untrusted_runs import is_trusted
 from ..runs.folder import SWEEP
 from ..runs.study import JOURNAL

@@ -20,11 +20,11 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ..base.errors import ConfigError, raise_all, refuse
 from ..base.paths import absolute, shown
-from ..config.compose import ComposedRun, Composer, parsed_overrides, resolved_text, set_output_dir
-from ..config.hydra_compat import Callbacks, basic_sweeper, failure_of
-from ..config.pinned_weights import with_pinned_weights
+from ..compose.composer import ComposedRun, Composer, parsed_overrides, resolved_text, set_output_dir
+from ..compose.hydra_compat import Callbacks, basic_sweeper, failure_of
+from ..compose.hydra_node import hydra_problems
+from ..compose.pinned_weights import with_pinned_weights
 from ..config.schema import Config
-from ..config.target_policy.hydra_node import hydra_problems
 from ..runs.folder import FROZEN, SWEEP, Claim, claim, freeze, pipeline_of, refuse_taken
 from ..runs.lease import hold_lease
 from . import trial_failures

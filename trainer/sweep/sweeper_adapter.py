@@ -11,8 +11,8 @@ from hydra.plugins.sweeper import Sweeper
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ..base.errors import refuse
-from ..config.hydra_compat import basic_sweeper
-from ..config.provenance import Origin
+from ..compose.hydra_compat import basic_sweeper
+from ..compose.provenance import Origin
 from .results import BASIC, Metric, Trial
 
 _DIRECTIONS = {"max": "maximize", "min": "minimize"}

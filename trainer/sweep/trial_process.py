@@ -14,9 +14,9 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from ..config.compose import frozen
-from ..config.leftover_keys import drop_from_composition
-from ..config.pinned_weights import with_pinned_weights
+from ..compose.composer import frozen
+from ..compose.leftover_keys import drop_from_composition
+from ..compose.pinned_weights import with_pinned_weights
 from ..config.schema import Config, load, with_processes_node
 from ..launch.child_process import ProcessSpec, spawn
 from ..launch.fork_server import ForkServer, can_fork

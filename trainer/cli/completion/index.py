@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...base.atomic_file import write_atomically
-from ...config.reference.yaml_library import Library
+from ...compose.reference.yaml_library import Library
 from ..verbs import HELP, VERBS, VERSION, Flag, Verb
 
 FILE = Path(__file__).with_name("index.txt")

@@ -14,7 +14,7 @@ from ...base.atomic_file import write_atomically
 from ...base.errors import refuse
 from ...base.paths import shown
 from ...base.printable import printable
-from ...config.compose import Composer, run_dir_of
+from ...compose.composer import Composer, run_dir_of
 from ...hardware.discovery.memory import free_bytes
 from ...hardware.topology import device_kind
 from ...runs.folder import claim, freeze
@@ -23,7 +23,7 @@ from .search import Probe, probes
 from .settings import STEPS_ALONE, changed, composed_here, divided
 
 if TYPE_CHECKING:
-    from ...config.compose import ComposedRun
+    from ...compose.composer import ComposedRun
     from ...config.schema import Config
 
 _WITHOUT = ("checkpoint", "early_stopping", "progress", "train_images", "confusion_matrix")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from ...config.compose import Composer
+from ...compose.composer import Composer
 from ..train_verbs import start_run
 from .settings import STEPS_ALONE, changed, composed_here, divided
 

@@ -8,11 +8,11 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import ConfigError, Problem, refuse
-from ...config.compose import Composer
-from ...config.reference.yaml_library import Library
+from ...compose.composer import Composer
+from ...compose.reference.yaml_library import Library
 
 if TYPE_CHECKING:
-    from ...config.compose import ComposedRun
+    from ...compose.composer import ComposedRun
 
 WHAT = ("lr", "batch_size")
 """What can be found; find_WHAT.yaml has the keys of each."""

@@ -5,7 +5,7 @@ from contextlib import suppress
 from math import isfinite
 
 from ...base.errors import listed, nearest, refuse
-from ...config.reference.yaml_library import Library
+from ...compose.reference.yaml_library import Library
 from ...planner.plans import TrainingPlan
 
 _KEY = "budget"

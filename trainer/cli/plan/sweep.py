@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ...base.errors import refuse
-from ...config.compose import parsed_overrides
-from ...config.hydra_compat import basic_sweeper
+from ...compose.composer import parsed_overrides
+from ...compose.hydra_compat import basic_sweeper
 
 
 def cells(overrides: Sequence[str]) -> list[tuple[list[str], list[str]]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.errors import ConfigError, refuse
 from ...base.paths import absolute, shown
-from ...config.compose import Composer
+from ...compose.composer import Composer
 from ...planner.calibration import MeasuredRun, measured_run
 from ...planner.kept_plans import keep
 from ...planner.plan import needs_no_torch, plan
@@ -18,7 +18,7 @@ from .planned import Planned
 if TYPE_CHECKING:
     from omegaconf import DictConfig
 
-    from ...config.compose import ComposedRun
+    from ...compose.composer import ComposedRun
 
 REFUSED = 3
 """Exit code where no plan fits the budget, as of a preflight that refuses."""

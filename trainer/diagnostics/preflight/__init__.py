@@ -2,6 +2,6 @@
 
 A single worker checks only its device and the disk space.
 
-Checks of one config on one machine come earlier, before anything starts (`config.checks`); that all nodes have the same
-run and software is checked at rendezvous (`launch.rendezvous`).
+Checks of one config on one machine come earlier, before anything starts (`compose.checks`); that all nodes have the
+same run and software is checked at rendezvous (`launch.rendezvous`).
 """

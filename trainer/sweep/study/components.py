@@ -10,8 +10,8 @@ from optuna.samplers import BaseSampler, QMCSampler
 from pydantic import ValidationError
 
 from ...base.errors import ConfigError, listed, nearest, raise_all, refuse
+from ...compose.signatures import node_problems
 from ...config.schema import Target
-from ...config.signatures import node_problems
 from ...config.targets import build, find
 
 _NAMES = {

@@ -10,7 +10,7 @@ from optuna.trial import TrialState
 from ...base.atomic_file import write_atomically
 from ...base.errors import raise_all, refuse
 from ...base.paths import shown
-from ...config.rules.logged_metrics import unlogged_metric
+from ...compose.rules.logged_metrics import unlogged_metric
 from ...config.schema import Config
 from ...runs.study import JOURNAL, PRUNING
 from .components import SamplerFactory, pruner_node

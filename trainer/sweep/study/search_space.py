@@ -15,7 +15,7 @@ from optuna.distributions import (
 )
 
 from ...base.errors import ConfigError, refuse
-from ...config.compose import parsed_overrides
+from ...compose.composer import parsed_overrides
 
 _FORMS = "interval(a,b), tag(log,interval(a,b)), range(start,stop,step) or choice(a,b,...)"
 

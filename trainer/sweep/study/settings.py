@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ...base.errors import Problem, raise_all, refuse
-from ...config.target_policy.hydra_node import SWEEPER
+from ...compose.hydra_node import SWEEPER
 from ..results import Metric
 
 _DIRECTIONS = {"max": "maximize", "min": "minimize"}

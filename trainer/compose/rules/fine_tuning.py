@@ -5,11 +5,11 @@ from pathlib import Path
 
 from ...base.errors import ConfigError, Problem
 from ...base.paths import exists
-from ..hub_weights import is_hub_name, packaged_file, spelling_problem
-from ..schema import Config, Model, PinnedWeights
-from ..strategy_class import StrategyDeclarations
-from ..teacher import KEY as TEACHER
-from ..teacher import described, named_teacher
+from ...config.hub_weights import is_hub_name, packaged_file, spelling_problem
+from ...config.schema import Config, Model, PinnedWeights
+from ...config.strategy_class import StrategyDeclarations
+from ...config.teacher import KEY as TEACHER
+from ...config.teacher import described, named_teacher
 
 _PICKLES = (".pth", ".pt", ".bin", ".pkl", ".pickle", ".tar")
 _CONVERT = "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'weights.safetensors')"

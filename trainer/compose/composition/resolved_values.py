@@ -9,9 +9,9 @@ from omegaconf import DictConfig, OmegaConf, flag_override
 from omegaconf.errors import OmegaConfBaseException
 
 from ...base.errors import ConfigError, Problem, refuse
+from ...config.schema import TASK_LOADERS
 from ...hardware.topology import resolve_device_kind
 from ..limits import limited
-from ..schema import TASK_LOADERS
 
 
 @limited()

@@ -15,16 +15,16 @@ from ..base import limited_yaml
 from ..base.atomic_file import write_atomically
 from ..base.errors import ConfigError, Problem, nearest, refuse, spelled
 from ..base.untrusted_file import DamagedFile
+from ..config.evaluation_views import VARIABLE, EvaluationViews
+from ..config.schema import DATA_FOLDERS, EVALUATION_DEVICE, Config
+from ..config.target_policy.untrusted_runs import restricted
+from ..config.targets import make_importable
 from ..hardware.topology import resolve_device_kind
 from ..runs.folder import CHANGES, FROZEN, absolute_paths, run_and_checkpoint
 from ..runs.frozen import OpenedRun
 from .checks import check_classes, check_values
-from .evaluation_views import VARIABLE, EvaluationViews
 from .provenance import Given, Origin
 from .rules.resumable_keys import may_change, resumable_fields
-from .schema import DATA_FOLDERS, EVALUATION_DEVICE, Config
-from .target_policy.untrusted_runs import restricted
-from .targets import make_importable
 from .validation import MISSING, schema_keys, unknown_key, validated
 
 DEVICE_KIND = "topology.device.kind"
@@ -199,7 +199,7 @@ def read_changes(overrides: Sequence[str], config_dir: str | None = None) -> Cha
     Raises:
         ConfigError: one of them may not be changed, or cannot be read.
     """
-    from .compose import parsed_overrides
+    from .composer import parsed_overrides
 
     parsed = parsed_overrides(overrides)
     changes = Changes(given=[Given(o.key_or_group, typed) for o, typed in zip(parsed, overrides, strict=True)])
@@ -233,7 +233,7 @@ def _refuse_unchangeable(override: Any, typed: str, named: set[str]) -> None:
 
 def chosen_nodes(groups: Sequence[str], overrides: list[str], config_dir: str | None = None) -> dict[str, Any]:
     """Nodes of these groups, composed of overrides that choose them and change their keys."""
-    from .compose import Composer
+    from .composer import Composer
     from .composition.resolved_values import plain, without_hydra
 
     chosen = without_hydra(Composer(config_dir).composed(overrides))

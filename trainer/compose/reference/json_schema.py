@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import listed, nearest, refuse
-from ..schema import Config, Target
+from ...config.schema import Config, Target
 from .yaml_library import Library, ReferenceEntry
 
 _LATER = {"type": "string", "pattern": r"\$\{.*\}|^\?\?\?$"}
@@ -117,7 +117,7 @@ def _with_arguments(node: dict[str, Any], classes: list[_Class]) -> dict[str, An
 
 def _rule(named: _Class, shared: Mapping[str, Any]) -> dict[str, Any] | None:
     """The rule "a node of this class has these arguments"; None if the class is not installed."""
-    from ..targets import find
+    from ...config.targets import find
     from .argument_schema import arguments_schema
 
     constructor = find("", Target.model_validate({"_target_": named.target}))

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from .hub_weights import with_hub_weights
-from .teacher import with_pinned_teacher
+from ..config.hub_weights import with_hub_weights
+from ..config.teacher import with_pinned_teacher
 
 
 def with_pinned_weights(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from ...base.errors import Problem
 from ...base.time_limit import seconds_of
+from ...config.schema import Config
 from ..known_names import known_value
-from ..schema import Config
 
 
 def trainer_keys(config: Config) -> Iterator[Problem]:

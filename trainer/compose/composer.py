@@ -16,6 +16,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ..base.errors import ConfigError, Problem, raise_all, refuse
 from ..base.paths import absolute
+from ..config.schema import DATA_FOLDERS, Config, with_processes_node
+from ..config.targets import make_importable
 from ..runs.folder import Claim, claim
 from .checks import check_classes, check_values
 from .composition.hydra_errors import explained
@@ -25,12 +27,10 @@ from .composition.request import CompositionRequest
 from .composition.resolved_values import frozen, resolved_text, without_hydra
 from .composition.written_values import read_as_typed
 from .hydra_compat import Hydra, create_config_search_path
+from .hydra_node import hydra_problems
 from .leftover_keys import Leftover, drop_from_composition, leftovers, not_taken, notices
 from .pinned_weights import with_pinned_weights
 from .provenance import Given, Origin
-from .schema import DATA_FOLDERS, Config, with_processes_node
-from .target_policy.hydra_node import hydra_problems
-from .targets import make_importable
 from .validation import validated
 
 MAIN = "pkg://leyden.conf"
@@ -181,7 +181,7 @@ class Composer:
         try:
             run = replace(run, config=check_classes(run.config, self.plans))
             # after every check that needs no building: this one imports PyTorch
-            from .meta_device.trial_build import problems_of_building
+            from .trial_build import problems_of_building
 
             raise_all(problems_of_building(run.config, self._built))
         except ConfigError as error:

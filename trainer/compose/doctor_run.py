@@ -4,14 +4,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import ConfigError, refuse
-from ...base.paths import absolute
-from ...config.checks import check_values
-from ...config.compose import Composer, parsed_overrides, set_output_dir
-from ...config.job import freeze
-from ...config.schema import Config, with_processes_node
-from ...config.validation import validated
-from ...runs.folder import Claim, claim
+from ..base.errors import ConfigError, refuse
+from ..base.paths import absolute
+from ..config.job import freeze
+from ..config.schema import Config, with_processes_node
+from ..runs.folder import Claim, claim
+from .checks import check_values
+from .composer import Composer, parsed_overrides, set_output_dir
+from .validation import validated
 
 RUN_DIR = "hydra.run.dir='outputs/${now:%Y-%m-%d}/${now:%H-%M-%S}-doctor'"
 

@@ -14,8 +14,8 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
+from ...config.schema import Config, Target
 from ...hardware.schema import RESUMABLE
-from ..schema import Config, Target
 
 _OURS = "leyden."
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from ...base.errors import Problem
-from ..schema import Config
+from ...config.schema import Config
 from .slurm_checks import slurm_problems
 
 

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...base.errors import Problem, listed, nearest, spelled
-from ..optimizer_class import needs_whole_parameters
-from ..option_classes import hints_of
-from ..schema import Config, Schedule
+from ...config.optimizer_class import needs_whole_parameters
+from ...config.option_classes import hints_of
+from ...config.schema import Config, Schedule
+from ...config.targets import is_a, parameters_of, takes_any
 from ..signatures import fits
-from ..targets import is_a, parameters_of, takes_any
 
 
 def divided_parameters(config: Config, optimizer: Any) -> Iterator[Problem]:

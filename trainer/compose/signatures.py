@@ -8,12 +8,12 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import ValidationError
 
 from ..base.errors import Problem, listed, nearest, spelled
-from .allowed_targets import REMEDY, refused_name
+from ..config.allowed_targets import REMEDY, refused_name
+from ..config.option_classes import hints_of, option_class, options_of
+from ..config.schema import Config, Target
+from ..config.targets import SUPPLIED, find, is_group_node, signature_of, takes_any
 from .known_names import DATASET_DECLARES, known_value
 from .known_names import known as known_name
-from .option_classes import hints_of, option_class, options_of
-from .schema import Config, Target
-from .targets import SUPPLIED, find, is_group_node, signature_of, takes_any
 from .validation import NO_IMPORT_PATH
 
 

@@ -20,12 +20,12 @@ from lightning.pytorch import LightningModule
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from ...base.errors import CannotStart, Problem
-from ..declared_samples import known_of_samples
-from ..faults import built, checked, fault
-from ..locate import locate, make_importable
-from ..schema import Config, Target
-from ..teacher import KEY, described, named_teacher
+from ..base.errors import CannotStart, Problem
+from ..config.declared_samples import known_of_samples
+from ..config.faults import built, checked, fault
+from ..config.locate import locate, make_importable
+from ..config.schema import Config, Target
+from ..config.teacher import KEY, described, named_teacher
 
 _BATCH = 2
 _UNKNOWN_CLASSES = 10
@@ -158,7 +158,7 @@ class _Network:
         return None if text is None else Problem("model", text, self._node.target.rpartition(".")[2])
 
     def _fails_again(self, error: Exception) -> bool:
-        from ...core.network.fake_tensors import FakeTensorMode
+        from ..core.network.fake_tensors import FakeTensorMode
 
         try:
             with FakeTensorMode(allow_non_fake_inputs=True):

@@ -7,10 +7,10 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ...base.errors import Problem
-from ..allowed_targets import REMEDY, RefusedTarget, origin_of
-from ..limits import limited
-from ..locate import locate
+from ..base.errors import Problem
+from ..config.allowed_targets import REMEDY, RefusedTarget, origin_of
+from ..config.locate import locate
+from .limits import limited
 
 LAUNCHER = "leyden.trainer.sweep.hopping_launcher.HoppingLauncher"
 """hydra/launcher=pipeline, which Leyden starts itself."""

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...base.errors import Problem, listed
+from ...config.schema import Config, Target
+from ...config.targets import find, is_a
 from ..known_names import meant_metric
-from ..schema import Config, Target
-from ..targets import find, is_a
 
 _WATCHES = {"early_stopping": "EarlyStopping", "checkpoint": "Checkpoint"}
 _USUAL_MONITOR = "val/acc"

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from ...base.errors import Problem
-from ..schema import TASK_LOADERS, Config
-from ..strategy_class import StrategyDeclarations
-from ..targets import is_data_module
+from ...config.schema import TASK_LOADERS, Config
+from ...config.strategy_class import StrategyDeclarations
+from ...config.targets import is_data_module
 
 _TASK = "leyden.trainer.components.tasks.simclr.SimCLR"
 

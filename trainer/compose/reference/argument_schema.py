@@ -5,9 +5,9 @@ from inspect import Parameter, signature
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from ..option_classes import hints_of, option_class, options_of
+from ...config.option_classes import hints_of, option_class, options_of
+from ...config.targets import takes_any
 from ..signatures import SIMPLE, only_an_object
-from ..targets import takes_any
 
 Node = dict[str, Any]
 

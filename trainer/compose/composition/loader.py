@@ -14,7 +14,7 @@ from yaml import YAMLError
 from ...base import limited_yaml
 from ...base.errors import Problem, raise_all, refuse
 from ...base.paths import shown
-from ..allowed_targets import origin_of
+from ...config.allowed_targets import origin_of
 from ..hydra_compat import CachingConfigRepository, ConfigLoader
 from ..limits import limited
 from .hydra_errors import explained

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from omegaconf import DictConfig, flag_override
 
 from ..base.errors import Problem
+from ..config.schema import Config
 from .provenance import Origin
-from .schema import Config
 from .signatures import target_nodes, unknown_arguments
 
 

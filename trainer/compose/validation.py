@@ -8,9 +8,9 @@ from typing import Any, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from ..base.errors import ConfigError, Problem, listed, nearest, spelled
+from ..config.schema import Config, Target, with_processes_known_before_import
 from .known_names import CHOICES, Known, known_value
 from .known_names import known as known_word
-from .schema import Config, Target, with_processes_known_before_import
 
 MISSING = "is missing"
 NO_IMPORT_PATH = "must be an import path, such as package.module.Class"

@@ -8,23 +8,23 @@ from typing import Any
 
 from ..base.errors import ConfigError, Problem, nearest, raise_all
 from ..base.paths import exists
+from ..config.faults import fault
+from ..config.lightning.base_classes import class_overrides, is_data_module_class, is_module_class
+from ..config.lightning.callbacks import is_lightning_callback, needs_a_logger, refusal
+from ..config.lightning.trainer_attributes import TRAINER_ATTRIBUTES
+from ..config.lightning.trainer_uses import uses
+from ..config.schema import DATA_FOLDERS, TASK_LOADERS, Config, Target, with_processes, workers_on_node
+from ..config.strategy_class import StrategyDeclarations, declared_before_import, declared_by, hook_problems
+from ..config.targets import find, is_a, parameters_of
 from ..hardware.comm_env import missing_hardware, settings
 from ..hardware.topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count, shares_gpus
-from .faults import fault
-from .lightning.base_classes import class_overrides, is_data_module_class, is_module_class
-from .lightning.callbacks import is_lightning_callback, needs_a_logger, refusal
-from .lightning.trainer_attributes import TRAINER_ATTRIBUTES
-from .lightning.trainer_uses import uses
 from .rules.contrastive import contrastive
 from .rules.fine_tuning import existing_part, frozen_parameters, initial_weights, teacher_problems, unfreezing
 from .rules.launcher_checks import external_launcher, local_launcher, slurm_launcher
 from .rules.logged_metrics import monitored_metrics
 from .rules.optimizer_checks import divided_parameters, group_options, schedule_problems
 from .rules.trainer_keys import elastic_max_time, trainer_keys
-from .schema import DATA_FOLDERS, TASK_LOADERS, Config, Target, with_processes, workers_on_node
 from .signatures import refused_names, signature_problems
-from .strategy_class import StrategyDeclarations, declared_before_import, declared_by, hook_problems
-from .targets import find, is_a, parameters_of
 
 Check = Callable[[Config], Iterator[Problem]]
 

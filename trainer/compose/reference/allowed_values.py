@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from ..schema import Config
+from ...config.schema import Config
 
 _TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true | false", "null": "null"}
 _BOUNDS = {"minimum": "at least", "exclusiveMinimum": "over", "maximum": "at most", "exclusiveMaximum": "under"}

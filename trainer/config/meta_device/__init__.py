@@ -1,1 +1,0 @@
-"""Trial build on PyTorch's meta device, before anything starts."""
