@@ -65,7 +65,8 @@ class FileSamples(ImageSamples):
         return fingerprint(self._names(), self._files.sizes(self._members), self._labels, np.array(sets, np.int64))
 
     def _names(self) -> Iterator[str]:
-        return (self._files.names[member][len(self._base) :] for member in self._members.tolist())
+        names, above = self._files.names, len(self._base)
+        return (names[int(member)][above:] for member in self._members)
 
     def _pixels(self, index: int, least: Least) -> NDArray[np.uint8]:
         member = int(self._members[index])

@@ -7,6 +7,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
@@ -74,7 +75,7 @@ KINDS: dict[str, Callable[[Path, dict[str, bytes]], Path]] = {
 
 
 def problems_of(root: Path, limits: Limits | None = None) -> list[str]:
-    data = ImageFolder("train", root, limits=limits or Limits())
+    data: Any = ImageFolder("train", root, limits=limits or Limits())
     return list(file_check.look_at_files(Splits(data, data, None, None), (0, 1), 60.0).problems)
 
 
@@ -118,7 +119,7 @@ def test_zero_seconds_look_at_nothing(here: Path, capsys: pytest.CaptureFixture[
 
 
 def test_what_the_time_does_not_suffice_for_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = ImageFolder("train", folder(tmp_path, files(80) | {"dog/bad.jpg": b""}))
+    data: Any = ImageFolder("train", folder(tmp_path, files(80) | {"dog/bad.jpg": b""}))
     clock = itertools.count(0, 0.5)
     monkeypatch.setattr(file_check, "monotonic", lambda: next(clock))
     looked = file_check.look_at_files(Splits(data, data, None, None), (0, 1), 1.2)
@@ -127,7 +128,7 @@ def test_what_the_time_does_not_suffice_for_is_said(tmp_path: Path, monkeypatch:
 
 def test_splits_and_workers_divide_the_files(tmp_path: Path) -> None:
     root = folder(tmp_path, files(5) | {"dog/bad.jpg": b""})
-    data = ImageFolder("train", root)
+    data: Any = ImageFolder("train", root)
     held_out = Splits(data, Subset(data, range(4)), Subset(data, range(4, 11)), None)
     parts = [file_check.look_at_files(held_out, (rank, 3), 60.0) for rank in range(3)]
     assert sum(part.files for part in parts) == len(data) == 11

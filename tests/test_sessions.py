@@ -79,14 +79,14 @@ def test_a_run_that_a_callback_stopped_is_not_resumed(freeze: Freeze, capsys: py
     error = " ".join(capsys.readouterr().err.split())
     assert "ended at epoch 2, where a callback stopped it early: val/loss has not improved" in error
     assert f"try: leyden resume {run_dir} trainer.max_epochs=18" in error
-    assert slurm_agent.main(run_dir, "resume", None) == 0
+    assert slurm_agent.main([str(run_dir), "resume", ""]) == 0
     assert "where a callback stopped it early" in capsys.readouterr().out, "queued again: a word, and no training"
     set_key(run_dir, "topology.launcher", "slurm")
     (run_dir / "resume.yaml").write_text("- {at: now, changed: {trainer.max_epochs: 18}}\n")  # as `leyden resume` does
     set_key(run_dir, "topology.launcher", "local")
-    assert slurm_agent.main(run_dir, "resume", None) == 0
+    assert slurm_agent.main([str(run_dir), "resume", ""]) == 0
     assert summary(run_dir)["epochs"] == 3, "asked for after the end: it goes on"
-    assert slurm_agent.main(run_dir, "resume", None) == 0
+    assert slurm_agent.main([str(run_dir), "resume", ""]) == 0
     assert summary(run_dir)["epochs"] == 3
 
 
@@ -111,7 +111,7 @@ def test_the_ends_of_other_runs(freeze: Freeze, tmp_path: Path, capsys: pytest.C
     assert "ended at epoch 1; raise trainer.max_epochs" in capsys.readouterr().err
     set_key(run_dir, "topology.launcher", "local")
     before = contents(run_dir)
-    assert slurm_agent.main(run_dir, "resume", None) == 0
+    assert slurm_agent.main([str(run_dir), "resume", ""]) == 0
     assert "nothing is left to train: the run ended at epoch 1" in capsys.readouterr().out
     assert contents(run_dir) == before
     assert main(["resume", str(run_dir / "checkpoints" / "last.ckpt")]) == 2

@@ -22,6 +22,7 @@ def looks_whole(start: Callable[[int], bytes], limits: Limits) -> bool:
     Raises:
         OSError, ValueError: it cannot be read.
     """
+    data = b""
     for length in _LENGTHS:
         data = start(length)
         size = _size(data)

@@ -55,7 +55,7 @@ class ComposedRun:
 
     def notices(self) -> list[str]:
         """Changes that the composition made to the user's keys, one line each."""
-        return notices(self.dropped)
+        return list(notices(self.dropped))
 
 
 class Composer:

@@ -24,9 +24,9 @@ class JobSpec:
     def is_evaluation(self) -> bool:
         return self.verb == "eval"
 
-    def to_argv(self) -> list[str]:
+    def to_argv(self) -> tuple[str, str, str]:
         """Arguments of a process that is to do it: `from_argv` reads the config there."""
-        return [str(self.run_dir), self.verb, str(self.checkpoint or "")]
+        return str(self.run_dir), self.verb, str(self.checkpoint or "")
 
     @classmethod
     def from_argv(cls, argv: Sequence[str]) -> "JobSpec":

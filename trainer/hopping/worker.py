@@ -21,7 +21,6 @@ from ..config.faults import stated
 from ..config.schema import Config, load
 from ..core.checkpoints import checkpoint_io
 from ..core.state import RunState
-from ..data.contents.file_check import look_at_files, refuse_unreadable
 from ..data.contents.found import announce, found_in, keep
 from ..data.contents.identity import changes_since, other_content
 from ..data.splits import Splits
@@ -80,8 +79,6 @@ class HoppingWorker:
         heartbeat.at(PREPARATION, 0)
         settings = self._config(0).dataset
         self.shared = Shared(Splits.of(settings), [self.log_forwarder])
-        looked = look_at_files(self.shared.splits, (rank, self.workers), settings.check_files_s)
-        refuse_unreadable(looked, looked.problems, settings)
         if rank == 0:
             self._announce_data()
         self.transport = Transport(rank, self.workers)
