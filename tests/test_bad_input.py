@@ -1,6 +1,5 @@
 """Unreadable images: named, counted, skipped as far as the config allows, and nothing lost where it does not."""
 
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -35,11 +34,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "images"
 
 
-def truncate(path: Path) -> Path:
-    """Half a JPEG. Returns the whole one's new place."""
+def damage(path: Path) -> Path:
+    """Zeros in place of a JPEG's second half. Returns the whole one's new place: of the same size, the same content."""
     kept = path.with_suffix(".kept")
     shutil.copy(path, kept)
-    os.truncate(path, path.stat().st_size // 2)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] + bytes(len(data) - len(data) // 2))
     return kept
 
 
@@ -71,7 +71,7 @@ def test_a_truncated_image_stops_the_run_by_name_and_nothing_is_lost(
     order = ImageData(load(broken), (0, 1)).order.batches(0)
     data = ImageData(load(broken), (0, 1))
     bad = Path(data.train_set.name(int(order[3][1])))  # pyright: ignore[reportAttributeAccessIssue]
-    kept = truncate(bad)
+    kept = damage(bad)
     assert start(broken) == 1
     error = capfd.readouterr().err
     assert str(bad) in error
@@ -91,7 +91,7 @@ def test_a_truncated_image_stops_the_run_by_name_and_nothing_is_lost(
 def test_in_the_first_step_there_is_nothing_to_save(freeze: Freeze, folder: Path) -> None:
     run_dir = freeze("run", *options(folder))
     data = ImageData(load(run_dir), (0, 1))
-    truncate(Path(data.train_set.name(int(data.order.batches(0)[0][0]))))  # pyright: ignore[reportAttributeAccessIssue]
+    damage(Path(data.train_set.name(int(data.order.batches(0)[0][0]))))  # pyright: ignore[reportAttributeAccessIssue]
     assert start(run_dir) == 1
     assert not checkpoints.saved(run_dir)
 
@@ -102,7 +102,7 @@ def test_half_a_step_is_not_saved(freeze: Freeze, folder: Path) -> None:
     start(whole)
     data = ImageData(load(broken), (0, 1))
     bad = Path(data.train_set.name(int(data.order.batches(0)[3][3])))  # pyright: ignore[reportAttributeAccessIssue]
-    kept = truncate(bad)
+    kept = damage(bad)
     assert start(broken) == 1
     assert [checkpoints.step_of(path) for path in checkpoints.saved(broken)] == [2]
     kept.rename(bad)
@@ -115,7 +115,7 @@ def test_in_validation_the_epoch_is_not_lost(freeze: Freeze, folder: Path, capfd
     whole, broken = freeze("whole", *options(folder)), freeze("broken", *options(folder))
     start(whole)
     bad = folder / "val" / "dark" / "02.jpg"
-    kept = truncate(bad)
+    kept = damage(bad)
     assert start(broken) == 1
     assert str(bad) in capfd.readouterr().err
     assert [checkpoints.step_of(path) for path in checkpoints.saved(broken)] == [6]
@@ -129,7 +129,7 @@ def test_in_validation_the_epoch_is_not_lost(freeze: Freeze, folder: Path, capfd
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_unreadable_samples_are_skipped_named_and_counted_once(freeze: Freeze, folder: Path, num_workers: int) -> None:
     bad = [folder / "train" / "dark" / "03.jpg", folder / "train" / "light" / "07.jpg", folder / "val/light/01.jpg"]
-    truncate(bad[0])
+    damage(bad[0])
     bad[1].write_text("no image")
     bad[2].write_bytes(b"")
     run_dir = freeze("run", *options(folder, "dataset.max_bad_samples=5", f"dataset.num_workers={num_workers}"))
@@ -144,7 +144,7 @@ def test_unreadable_samples_are_skipped_named_and_counted_once(freeze: Freeze, f
 
 def test_one_more_than_allowed_stops_the_run(freeze: Freeze, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for number in (1, 2, 3):
-        truncate(folder / "train" / "dark" / f"{number:02}.jpg")
+        damage(folder / "train" / "dark" / f"{number:02}.jpg")
     assert start(freeze("run", *options(folder, "dataset.max_bad_samples=2"))) == 1
     printed = capfd.readouterr().err
     assert "(3 so far; dataset.max_bad_samples=2 are skipped)" in printed
@@ -159,7 +159,7 @@ def test_evaluation_leaves_the_unreadable_out(
     files = sorted((folder / "val").rglob("*.jpg"))
     unreadable = files[4:8] if whole_batch else files[5:6]
     for path in unreadable:
-        truncate(path)
+        damage(path)
     run_dir = freeze("run", *options(folder, "dataset.max_bad_samples=5", f"dataset.num_workers={num_workers}"))
     data = ImageData(load(run_dir), (0, 1))
     batches = list(data.evaluation_batches("val"))
@@ -180,7 +180,7 @@ def test_a_limited_evaluation_takes_the_same_samples_on_any_number_of_workers(
 ) -> None:
     files = sorted((folder / "val").rglob("*.jpg"))
     for path in files[:3]:  # more than one worker has none of the first batch
-        truncate(path)
+        damage(path)
     config = load(freeze("run", *options(folder, "dataset.max_bad_samples=3")))
 
     def images(worker: int, workers: int, most: int | None) -> list[Tensor]:
@@ -195,7 +195,7 @@ def test_a_batch_without_a_readable_sample_counts_towards_the_limit(freeze: Free
     short = [*options(folder), "trainer.max_epochs=1"]
     files = sorted((folder / "val").rglob("*.jpg"))
     for path in files[:4]:
-        truncate(path)
+        damage(path)
     damaged = freeze("damaged", *short, "dataset.max_bad_samples=4", "trainer.limit_val_batches=2")
     assert start(damaged) == 0
     for path in files[:4]:
@@ -209,7 +209,7 @@ def test_training_replaces_it_by_the_next_readable_one(freeze: Freeze, folder: P
     run_dir = freeze("run", *options(folder, "dataset.max_bad_samples=5"))
     index = index_of(run_dir, "train/dark/03.jpg")
     expected = ImageData(load(run_dir), (0, 1)).train_set[index + 1]
-    truncate(folder / "train" / "dark" / "03.jpg")
+    damage(folder / "train" / "dark" / "03.jpg")
     data = ImageData(load(run_dir), (0, 1))
     step = step_of_sample(run_dir, "train/dark/03.jpg")
     place = data.order.batches(0)[step].tolist().index(index)
@@ -224,7 +224,7 @@ def test_every_workers_bad_samples_are_counted(
 ) -> None:
     numbers = (1, 4, 7, 10)  # none next to another, which would be read in its place
     for number in numbers:
-        truncate(folder / "train" / "dark" / f"{number:02}.jpg")
+        damage(folder / "train" / "dark" / f"{number:02}.jpg")
     two = [*options(folder), "strategy=ddp", "topology.devices_per_node=2", "trainer.max_epochs=1"]
     run_dir = freeze("run", *two, "dataset.max_bad_samples=4")
     pools(2).run(run_dir)

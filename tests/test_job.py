@@ -38,13 +38,15 @@ def test_arguments_name_the_job(here: Path, verb: str, checkpoint: Path | None) 
         ["+task.root=data", "hydra.run.dir=run"],
         ["tags=['${hydra:runtime.output_dir}']", "hydra.run.dir=run"],
         ["hydra.run.dir='numbered/${now:%Y}'"],
-        ["strategy._target_=mine.Mine", "hydra.run.dir=run"],
+        ["strategy._target_=of_test_job.Mine", "hydra.run.dir=run"],
     ],
     ids=["relative root", "output_dir", "numbered folder", "a strategy of the user's"],
 )
 def test_the_config_that_is_frozen_is_the_one_that_is_read(here: Path, options: list[str]) -> None:
     (here / "data").mkdir()
-    (here / "mine.py").write_text("from leyden.trainer.strategies.single import Single\nclass Mine(Single): pass\n")
+    (here / "of_test_job.py").write_text(
+        "from leyden.trainer.strategies.single import Single\nclass Mine(Single): pass\n"
+    )
     composer = Composer()
     run = composer.run([*TINY, *(options if "task.root" not in options[0] else options[1:])])
     values = composer.frozen_in(run, here / "run")

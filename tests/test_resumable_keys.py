@@ -44,7 +44,9 @@ def test_a_key_says_where_it_is_defined_whether_it_may_change(key: str, target: 
     assert may_change(key, values_of(target)) is may
 
 
-def test_no_class_is_imported_to_be_asked() -> None:
+def test_no_class_is_imported_to_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "leyden.datasets.hub", raising=False)  # of another test
+    resumable_arguments.cache_clear()
     assert resumable_arguments("leyden.datasets.hub.HubImages") == frozenset()
     assert resumable_arguments("leyden.datasets.nothing.Nothing") == frozenset()
     assert "leyden.datasets.hub" not in sys.modules

@@ -7,7 +7,6 @@ from typing import Any
 import lightning_examples as examples
 import pytest
 import torch
-import yaml
 from lightning.pytorch import Trainer
 from pool import Pool
 from runs import HERE, POINTS, TINY, Freeze, cut_back, distance, metrics, rows, states, summary, task, weights
@@ -357,18 +356,6 @@ def test_the_time_of_workers_with_servers(freeze: Freeze, pools: Callable[[int],
     run_dir = freeze("run", *LONG, *two)
     pools(2).run(run_dir)
     assert summary(run_dir)["stop_reason"].startswith("trainer.max_time is over")
-
-
-def test_a_run_of_an_earlier_version_may_be_given_a_time(freeze: Freeze) -> None:
-    run_dir = freeze("run", *TINY, *QUIET, "trainer.max_epochs=1")
-    frozen = yaml.safe_load((run_dir / "config.yaml").read_text())
-    for key in ("val_check_interval", "num_sanity_val_steps", "overfit_batches", "max_time", "detect_anomaly"):
-        del frozen["trainer"][key]
-    (run_dir / "config.yaml").write_text(yaml.safe_dump(frozen))
-    assert start(run_dir) == 0
-    changes = ["trainer.max_epochs=2", "trainer.max_time={hours: 1}", "trainer.val_check_interval=0.5"]
-    assert main(["resume", str(run_dir), *changes]) == 0
-    assert validated(run_dir) == [18, 27, 36]
 
 
 # --- detect_anomaly

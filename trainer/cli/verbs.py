@@ -152,7 +152,7 @@ VERBS = {
         (CONFIG_DIR, JSON), ("leyden bench data dataset=image_folder dataset.root=PATH augment=imagenet",)),
     "inspect": Verb(
         "RUN|augment|data [KEY=VALUE ...]",
-        "what a run's network has learned; or training images in eight epochs; or what is found in a dataset",
+        "what a network has learned; training images; what data holds",
         (CONFIG_DIR, OUT, BEST, TRUST), keys=("inspect",), examples=(
             "leyden inspect outputs/DAY/TIME", "leyden inspect outputs/DAY/TIME layers=2 maps=12 --out pictures",
             "leyden inspect augment augment=crop_flip", "leyden inspect data dataset=image_folder dataset.root=PATH",

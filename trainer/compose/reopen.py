@@ -66,8 +66,9 @@ class FrozenRun:
         return config
 
     def _of_this_version(self) -> Config:
+        values = restricted(self.values, self.folder, self.owners)
         try:
-            return validated(restricted(self.values, self.folder, self.owners))
+            return validated(values)
         except ConfigError as error:
             raise ConfigError(*map(_of_another_version, error.problems), context=error.context) from None
 

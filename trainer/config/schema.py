@@ -97,12 +97,12 @@ class Model(Target):
 
     parallel: dict[str, Any] | None = None
     """How strategies may split it."""
-    pretrained: str | bool | PinnedWeights | None
+    pretrained: str | bool | PinnedWeights | None = None
     """Initial weights; without `public_weights` true or false is an argument of the constructor."""
     public_weights: PackagedWeights | None = None
     """What `pretrained=true` takes."""
-    freeze: list[str]
-    unfreeze_at: Count | None
+    freeze: list[str] = Field(default_factory=list)
+    unfreeze_at: Count | None = None
 
     @property
     @override
@@ -137,9 +137,9 @@ class ParameterGroup(BaseModel):
 
 class Optimizer(Target):
     decay_bias_and_norm: bool
-    groups: list[ParameterGroup]
-    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] | None
-    lr_batch_size: Count | None
+    groups: list[ParameterGroup] = Field(default_factory=list)
+    layer_decay: Annotated[float, Field(gt=0.0, le=1.0)] | None = None
+    lr_batch_size: Count | None = None
 
     def batch_scale(self, batch_size: int) -> float:
         """Factor on learning rates that are meant for a batch of lr_batch_size samples."""
@@ -276,13 +276,13 @@ class Config(Strict):
     tags: list[str]
     init_from: str | None
     dataset: DatasetConfig
-    augment: Target | None
-    model: Model | None
+    augment: Target | None = None
+    model: Model | None = None
     task: Target
     strategy: Annotated[Target, RESUMABLE]
     topology: Annotated[Topology, RESUMABLE]
-    optimizer: Optimizer | None
-    schedule: Schedule | None
+    optimizer: Optimizer | None = None
+    schedule: Schedule | None = None
     callbacks: dict[str, Target | None]
     logger: dict[str, Target | None]
     trainer: Trainer

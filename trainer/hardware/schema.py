@@ -174,16 +174,16 @@ class Topology(Strict):
     nodes: Count
     devices_per_node: Count
     device: Device
-    max_restarts: Annotated[int, Field(ge=0)]
-    start_method: Literal["forkserver", "spawn"]
-    on_existing: Literal["refuse", "resume"]
-    server_placement: Literal["one_a_node", "first_node"]
-    links: Links
-    fabric: Fabric
-    host: Host
-    collectives: list[Collective]
-    slurm: Slurm
-    kubernetes: Kubernetes
+    max_restarts: Annotated[int, Field(ge=0)] = 0
+    start_method: Literal["forkserver", "spawn"] = "forkserver"
+    on_existing: Literal["refuse", "resume"] = "refuse"
+    server_placement: Literal["one_a_node", "first_node"] = "one_a_node"
+    links: Links = Links()
+    fabric: Fabric = Fabric()
+    host: Host = Host()
+    collectives: list[Collective] = Field(default_factory=list)
+    slurm: Slurm = Slurm()
+    kubernetes: Kubernetes = Kubernetes()
 
     @property
     def workers(self) -> int:
