@@ -60,9 +60,10 @@ class FileSamples(ImageSamples):
         return self._files.path(int(self._members[index]))
 
     def fingerprint(self) -> str:
-        """Digest of the samples' names below the folder of their split, of their sizes and their classes."""
+        """Digest of names below the folder of the split, and of classes; in a second line, of sizes."""
         sets = [number for each in self.label_sets or () for number in (len(each), *each)]
-        return fingerprint(self._names(), self._files.sizes(self._members), self._labels, np.array(sets, np.int64))
+        samples = fingerprint(self._names(), self._labels, np.array(sets, np.int64))
+        return f"{samples}\n{fingerprint((), self._files.sizes(self._members))}"
 
     def _names(self) -> Iterator[str]:
         names, above = self._files.names, len(self._base)

@@ -1,5 +1,6 @@
 """Unreadable images: named, counted, skipped as far as the config allows, and nothing lost where it does not."""
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from pool import Pool
 from runs import Freeze, Processes, metrics, summary, weights
 from torch import Tensor
 
+from leyden.trainer.cli.main import main
 from leyden.trainer.config.schema import load
 from leyden.trainer.data.datamodule import ImageData
 from leyden.trainer.entrypoints.start import start
@@ -72,6 +74,7 @@ def test_a_truncated_image_stops_the_run_by_name_and_nothing_is_lost(
     data = ImageData(load(broken), (0, 1))
     bad = Path(data.train_set.name(int(order[3][1])))  # pyright: ignore[reportAttributeAccessIssue]
     kept = damage(bad)
+    os.truncate(bad, bad.stat().st_size // 2)
     assert start(broken) == 1
     error = capfd.readouterr().err
     assert str(bad) in error
@@ -81,7 +84,9 @@ def test_a_truncated_image_stops_the_run_by_name_and_nothing_is_lost(
     assert summary(broken)["status"] == "failed"
     assert str(bad) in summary(broken)["error"]
     kept.rename(bad)
-    assert start(broken, "resume") == 0
+    assert main(["resume", str(broken)]) == 2
+    assert "train: sizes of files are others" in " ".join(capfd.readouterr().err.split())
+    assert main(["resume", str(broken), "dataset.changed=accept"]) == 0
     assert summary(broken)["resumed_from_step"] == 3
     for name, value in weights(whole).items():
         assert torch.equal(value, weights(broken)[name]), name

@@ -64,14 +64,16 @@ def found(train: dict[str, int], **more: Any) -> dict[str, Any]:
 
 
 def test_what_has_changed_is_named() -> None:
-    before = found({"cat": 160, "owl": 1}, fingerprint={"train": "a"})
+    before = found({"cat": 160, "owl": 1}, fingerprint={"train": "a b"})
     assert list(changes(before, before)) == []
-    now = found({"cat": 163, "elk": 1}, fingerprint={"train": "b"})
+    now = found({"cat": 163, "elk": 1}, fingerprint={"train": "b b"})
     assert list(changes(before, now)) == [
         "train: cat: 160 pictures before, 163 now", "train: class owl is gone", "train: class elk is new",
     ]  # fmt: skip
-    renamed = found({"cat": 160, "owl": 1}, fingerprint={"train": "b"})
-    assert list(changes(before, renamed)) == ["train: names or sizes of files, or their classes, are others"]
+    renamed = found({"cat": 160, "owl": 1}, fingerprint={"train": "b b"})
+    assert list(changes(before, renamed)) == ["train: names of files, or their classes, are others"]
+    repaired = found({"cat": 160, "owl": 1}, fingerprint={"train": "a c"})
+    assert list(changes(before, repaired)) == ["train: sizes of files are others"]
     unread = [{"splits": {"train": {"samples": n}, "val": None}, "fingerprint": {}} for n in (5, 6, None)]
     assert list(changes(unread[0], unread[1])) == ["train: 5 samples before, 6 now"]
     assert list(changes(unread[0], unread[2])) == []

@@ -38,7 +38,8 @@ class Dataset(Protocol):
     reason.
 
     One with `fingerprint()`, text that differs where the content does (names and sizes of files, say, but no times), is
-    recognized by it when a run is resumed; any other by its length, its classes and their names.
+    recognized by it when a run is resumed: where only the second line differs, the samples are the same, in other
+    bytes. Any other is recognized by its length, its classes and their names.
 
     A dataset that can decode parts of its images is a `CroppingDataset`. One with a method `evaluation_sample(index)`
     evaluates on what that gives, in place of `dataset[index]`. One with `evaluation_views(index, crops, scales)` can be
