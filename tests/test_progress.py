@@ -25,11 +25,12 @@ def test_bar_keeps_steps_and_times_where_room_is_scarce(columns: int, tmp_path: 
         while terminal.read(0.2):
             looks.append([line for line in terminal.screen.lines if line])
         assert terminal.process.wait(PATIENCE_S) == 0, terminal.screen.text
-    last_two = [look[-2:] for look in looks if len(look) > 1 and re.fullmatch(BAR, look[-2])]
-    assert len(last_two) > 5
-    metrics = [below for _, below in last_two]
-    assert all(below.startswith("train/loss ") and len(below) <= columns for below in metrics)
-    assert any("val/acc" in below for below in metrics)
+    bars = [[number for number, line in enumerate(look) if re.fullmatch(BAR, line)] for look in looks]
+    below = [look[numbers[-1] + 1 :] for look, numbers in zip(looks, bars, strict=True) if numbers]
+    assert sum(map(bool, below)) > 5
+    assert all(len(line) <= columns for lines in below for line in lines)
+    assert all(lines[0].startswith("train/loss ") for lines in below if lines)
+    assert any("val/acc" in line and "samples/s" in lines[-1] for lines in below for line in lines), "none is cut"
     lines = "".join(terminal.screen.text.split())
     missing = [epoch for epoch in range(1, 61) if f"epoch{epoch}of60train/loss" not in lines]
     assert not missing, "the bar has written over lines"
@@ -56,3 +57,11 @@ def test_a_line_though_nothing_is_trained(freeze: Freeze, monkeypatch: pytest.Mo
     assert start(run_dir) == 0
     text = (run_dir / "run.log").read_text()
     assert len(re.findall(r"epoch 1, step 18 of 18  in callbacks and logging\n", text)) >= 2, text
+
+
+def test_metrics_below_the_bar_are_whole() -> None:
+    metrics = ["train/loss 0.1234", "train/acc 0.9", "val/loss 0.2", "val/acc_top5 0.99", "814 samples/s"]
+    lines = progress._lines("  ".join(metrics), 40)  # pyright: ignore[reportPrivateUsage]
+    assert lines == ["train/loss 0.1234  train/acc 0.9", "val/loss 0.2  val/acc_top5 0.99", "814 samples/s"]
+    assert progress._lines("", 40) == [""]  # pyright: ignore[reportPrivateUsage]
+    assert progress._lines("x" * 50, 40) == ["x" * 50]  # pyright: ignore[reportPrivateUsage]

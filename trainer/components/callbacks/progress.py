@@ -3,11 +3,12 @@
 import math
 import sys
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event, Thread
 from time import monotonic
 
-from rich.console import RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
@@ -20,6 +21,8 @@ from ...core.step_timer import Pace
 
 _REFRESH_S = 0.2
 _LINE_S = 10.0
+_GAP = "  "
+"""Between two metrics of a line."""
 _LONGEST_SILENCE_S = 30.0
 """Seconds without output, as in a long validation, after which a line shows the current phase."""
 
@@ -97,7 +100,7 @@ class Progress:
 
 
 class _Bar(RichProgress):
-    """Epoch, bar, steps and times on one line, and the metrics below it, cut to the width of the terminal."""
+    """Epoch, bar, steps and times on one line, and all metrics below it."""
 
     def __init__(self, state: RunState):
         self._metrics = ""
@@ -113,7 +116,17 @@ class _Bar(RichProgress):
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield from super().get_renderables()
-        yield Text(self._metrics, no_wrap=True, overflow="ellipsis")
+        yield _MetricLines(self._metrics)
+
+
+@dataclass(frozen=True)
+class _MetricLines:
+    """Metrics in as many lines as the terminal's width needs."""
+
+    text: str
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from map(Text, _lines(self.text, options.max_width))
 
 
 class _PhaseReporter:
@@ -143,8 +156,20 @@ def _position(state: RunState) -> str:
     return f"epoch {epoch}, step {state.step} of {state.total_steps}"
 
 
+def _lines(metrics: str, width: int) -> list[str]:
+    """The metrics in lines of a terminal, none of them divided."""
+    lines = [""]
+    for each in metrics.split(_GAP):
+        longer = f"{lines[-1]}{_GAP}{each}" if lines[-1] else each
+        if not lines[-1] or len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append(each)
+    return lines
+
+
 def _shown(metrics: dict[str, float], state: RunState) -> str:
     usual = ("loss", "acc")
     shown = {n: v for n, v in metrics.items() if n in state.shown or n.split("/")[-1].split("_")[0] in usual}
     speed = metrics.get(state.own_name("samples_per_second"))
-    return "  ".join([f"{n} {v:.4g}" for n, v in shown.items()] + ([f"{speed:.0f} samples/s"] if speed else []))
+    return _GAP.join([f"{n} {v:.4g}" for n, v in shown.items()] + ([f"{speed:.0f} samples/s"] if speed else []))
