@@ -66,7 +66,8 @@ def test_evaluation_draws_the_same_in_every_epoch(freeze: Freeze) -> None:
 
 def test_reading_leaves_the_generators_of_the_loop_alone(freeze: Freeze) -> None:
     def state() -> Any:
-        return torch.get_rng_state().tolist(), random.getstate(), np.random.get_state()[1].tolist()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+        _, words, *rest = np.random.get_state(legacy=True)
+        return torch.get_rng_state().tolist(), random.getstate(), np.asarray(words).tolist(), rest
 
     read = data(freeze, "run", *DATASET)
     before = state()
