@@ -1,10 +1,12 @@
 """Datasets and callbacks for tests of how batches are read."""
 
 import hashlib
+import random
 import threading
 import time
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,6 +58,40 @@ class Waits:
         if index == self.fails:
             raise RuntimeError(f"sample {index} is beyond repair")
         return torch.full(self.image_shape, float(index)), index % self.classes
+
+
+class Draws:
+    """Images of a value from each of the process's generators, as a user's transforms draw."""
+
+    classes = 4
+    image_shape = (1, 1, 4)
+    splits = ("train", "val")
+
+    def __init__(self, split: str, samples: int = 24) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        drawn = [random.randrange(256), int(np.random.randint(256)), int(torch.randint(256, ()))]
+        return torch.tensor([index, *drawn], dtype=torch.uint8).view(1, 1, 4), index % self.classes
+
+
+class Still(Draws):
+    """Images that draw nothing."""
+
+    thread_safe = True
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return torch.full(self.image_shape, index, dtype=torch.uint8), index % self.classes
+
+
+class DrawsInstead:
+    """An augmentation that draws from the process's generators in place of its key."""
+
+    def __call__(self, image: Tensor, key: int) -> Tensor:
+        return torch.cat([image[..., :1], Draws("train")[0][0][..., 1:]], dim=-1)
 
 
 class RecordBatches:

@@ -1,7 +1,8 @@
 """Random numbers as functions of (seed, purpose), and the states of generators for checkpoints."""
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,18 @@ def seed_host(*words: int) -> None:
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)
+
+
+@contextmanager
+def host_state_kept() -> Generator[None, None, None]:
+    """Afterwards torch's CPU generator, Python's and NumPy's are as they were."""
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        random.setstate(states[1])
+        np.random.set_state(states[2])
 
 
 def capture(device: torch.device) -> dict[str, Any]:

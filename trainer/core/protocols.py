@@ -21,10 +21,13 @@ class Dataset(Protocol):
     A class that carries `mean` and `std` (a float for each channel, of values between 0 and 1) has its uint8 images
     scaled and normalized on the device; float images are left as they are.
 
-    A class with `thread_safe = True` may be read by several threads at once, and is, with `dataset.threads=auto`. A
-    dataset in memory may have `batch(indices)` (int64): images and labels of several samples, in new memory and equal
-    to those of `dataset[index]`; it is read in this way by the loop itself. In a subclass that overrides a method that
-    reads, neither counts unless it has it, too.
+    A class with `thread_safe = True` may be read by several threads at once, and is, with `dataset.threads=auto`. It
+    draws nothing from the generators of `random`, NumPy and torch, which threads share. Before each sample of any other
+    class they are seeded by (seed, epoch, sample), in evaluation by (seed, sample).
+
+    A dataset in memory may have `batch(indices)` (int64): images and labels of several samples, in new memory and equal
+    to those of `dataset[index]`, so nothing is drawn; it is read in this way by the loop itself. In a subclass that
+    overrides a method that reads, neither counts unless it has it, too.
 
     A dataset whose images have any number of classes has the attribute `multi_label = True`, and targets (classes,).
 
@@ -56,7 +59,7 @@ class Dataset(Protocol):
     def __len__(self) -> int: ...
 
     def __getitem__(self, index: int) -> tuple[Tensor, Label]:
-        """Image (channels, height, width; uint8 or float) and label: a pure function of the index.
+        """Image (channels, height, width; uint8 or float) and label: a function of the index, and of what is drawn.
 
         Raises OSError or ValueError, with the sample's name, for a sample that cannot be read.
         """
@@ -86,7 +89,8 @@ class CroppingDataset(Protocol):
 class Augmentation(Protocol):
     """A random change of one training image, drawn from `key` alone (63 random bits, never negative).
 
-    A class with `thread_safe = True` may be called by several threads at once. One with `augment_images(images, keys)`
+    A class with `thread_safe = True` may be called by several threads at once; for any other the generators of
+    `random`, NumPy and torch are seeded as for a `Dataset`. One with `augment_images(images, keys)`
     changes a batch (samples, channels, height, width), which it may overwrite, to what it makes of each image.
 
     An augmentation in two parts is a `TwoPartAugmentation` instead.

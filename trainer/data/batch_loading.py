@@ -52,7 +52,7 @@ class BatchLoading:
         if self._settings.num_workers > 0 and reads_ahead:
             return self._by_processes().read(kind, wanted)
         source = self._source_of(kind)
-        if isinstance(source, SampleBatches) and self._wants_threads:
+        if isinstance(source, SampleBatches) and reads_by_threads(self._settings, self._thread_safe):
             return self._by_threads().read(kind[0], source, wanted, reads_ahead)
         return self._here(source, wanted)
 
@@ -62,13 +62,6 @@ class BatchLoading:
             if readers is not None:
                 readers.close()
         self._threads = self._processes = None
-
-    @property
-    def _wants_threads(self) -> bool:
-        """Whether threads read. Of a dataset that does not say that they may, only where the user says so."""
-        if self._settings.threads == "auto":
-            return self._thread_safe and self._settings.num_workers == 0
-        return self._settings.threads > 0 and self._settings.num_workers == 0
 
     def _by_threads(self) -> ThreadedBatches:
         if self._threads is None:
@@ -87,3 +80,9 @@ class BatchLoading:
         for pairs in wanted:
             batch, problems = source.read(pairs)
             yield LoadedBatch.of(pinned(batch) if self._pin_memory else batch, problems)
+
+
+def reads_by_threads(settings: DatasetConfig, thread_safe: bool) -> bool:
+    """Whether threads read. Of a dataset that does not say that they may, only where the user says so."""
+    wanted = thread_safe if settings.threads == "auto" else settings.threads > 0
+    return wanted and settings.num_workers == 0

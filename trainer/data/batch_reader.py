@@ -1,12 +1,14 @@
 """Reading of one batch: sample by sample, or as a whole from a dataset in memory."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ..base.rng import host_state_kept
 from .collation import Collate
 from .splits import Reader
 from .view_reader import ViewKeys, resized
@@ -39,7 +41,8 @@ class SampleBatches(Generic[Sample]):
         self.collate = collate
 
     def read(self, pairs: Pairs) -> ReadBatch:
-        samples, problems = self.reader.__getitems__(pairs)
+        with host_state_kept() if self.reader.seeded else nullcontext():
+            samples, problems = self.reader.__getitems__(pairs)
         return ReadBatch(self.collate(samples) if samples else None, problems)
 
 

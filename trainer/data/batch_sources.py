@@ -18,12 +18,14 @@ class BatchSources:
     Args:
         augment: Augmentation, TwoPartAugmentation or None.
         views: of each image in evaluation; None: one.
+        seeded: whether dataset or augmentation may draw from the process's generators.
     """
 
-    def __init__(self, splits: Splits, augment: Any, views: EvaluationViews | None = None):
+    def __init__(self, splits: Splits, augment: Any, views: EvaluationViews | None = None, seeded: bool = False):
         self._splits = splits
         self._views = views
         self._augment = augment
+        self._seeded = seeded
 
     def __call__(self, kind: Kind) -> BatchSource:
         split, epoch = kind
@@ -36,19 +38,20 @@ class BatchSources:
             if whole and (augment is None or changes_batches(augment)):
                 return WholeBatches(dataset, augment)
             change = None if augment is None else ImageAugmentation(augment)
-            return SampleBatches(Reader(dataset, plain_sample, replace_bad=True, change=change), CollateSamples())
+            return SampleBatches(Reader(dataset, plain_sample, True, change, self._seeded), CollateSamples())
         side = augment.size_at(epoch) if hasattr(augment, "size_at") else None
         _, height, width = self._splits.whole.image_shape
         size = (height, width) if side is None else (side, side)
         if whole and not hasattr(augment, "views"):
             return WholeViewBatches(dataset, size, epoch)
-        return SampleBatches(Reader(dataset, ViewReader(augment, size), replace_bad=True), CollateViews(epoch))
+        read = ViewReader(augment, size)
+        return SampleBatches(Reader(dataset, read, True, seeded=self._seeded), CollateViews(epoch))
 
     def _evaluation(self, split: str) -> BatchSource:
         dataset: Any = self._splits.val if split == "val" else self._splits.test
         if self._views is not None:
             read = EvaluationViewReader(self._views)
-            return SampleBatches(Reader(dataset, read, replace_bad=False), CollateViewedSamples())
+            return SampleBatches(Reader(dataset, read, False, seeded=self._seeded), CollateViewedSamples())
         if has_batches(dataset) and not hasattr(dataset, "evaluation_sample"):
             return WholeBatches(dataset)
-        return SampleBatches(Reader(dataset, evaluation_sample, replace_bad=False), CollateSamples())
+        return SampleBatches(Reader(dataset, evaluation_sample, False, seeded=self._seeded), CollateSamples())

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from ..base.device_copy import on_device
 from ..base.open_files import is_lack
+from ..base.rng import host_state_kept, seed_host
 from ..core.protocols import Dataset, Label
 from ..core.threads import cores
 from .abilities import has_batches, thread_safe
 from .reading_threads import ReadingThreads
-from .splits import Splits, evaluation_sample, no_labels, plain_sample
+from .splits import SPLIT_SEED, Splits, evaluation_sample, no_labels, plain_sample
 
 _CHUNK = 16
 _PART = 0.8
@@ -164,8 +165,10 @@ def _read_all(dataset: Dataset, read: Read, shape: tuple[int, ...]) -> tuple[Ten
 
     if thread_safe(dataset):
         _in_threads(read_one, len(dataset))
-    else:
+        return images, labels, problems
+    with host_state_kept():
         for index in range(len(dataset)):
+            seed_host(SPLIT_SEED, index)  # the cache outlives a run, as trials of a sweep share it
             read_one(index)
     return images, labels, problems
 

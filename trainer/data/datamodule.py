@@ -29,7 +29,7 @@ from ..core.communication.plain_values import all_gather_values
 from ..core.trainer_view.loader import LoaderView
 from .abilities import thread_safe
 from .batch_augmentation import BatchAugmentation, mirrored
-from .batch_loading import BatchLoading
+from .batch_loading import BatchLoading, reads_by_threads
 from .batch_reader import Pairs
 from .batch_sources import BatchSources
 from .cached_split import with_cache
@@ -42,6 +42,9 @@ from .other_data import as_trained, splits_of_other
 from .process_batches import Kind
 from .splits import Splits, no_labels
 from .threaded_batches import LoadedBatch
+
+_EVALUATION = -1
+"""In place of an epoch."""
 
 
 class ImageData(LightningDataModule):
@@ -104,8 +107,9 @@ class ImageData(LightningDataModule):
         self._normalization = Normalization(whole, None if own is None else as_trained(own, whole))
         self._augment_batch = self._batch_augmentation()
         self.channels_last = config.trainer.channels_last
-        self._sources = BatchSources(splits, self.augment, self._views)
         self.thread_safe = thread_safe(self.train_set, self.augment)
+        self._seeded = not self.thread_safe and not reads_by_threads(self.settings, self.thread_safe)
+        self._sources = BatchSources(splits, self.augment, self._views, self._seeded)
         self._loading = BatchLoading(
             config.dataset, self._sources, self.thread_safe, config.seed, self.pin_memory, device
         )
@@ -292,7 +296,7 @@ class ImageData(LightningDataModule):
         assert dataset is not None
         index_of_mine, count = self.evaluation_share
         shares = [
-            [(index, 0) for index in batch.tensor_split(count)[index_of_mine].tolist()]
+            self._keyed_for_evaluation(batch.tensor_split(count)[index_of_mine].tolist())
             for batch in torch.arange(len(dataset)).split(self.config.batch_size)[:most]
         ]
         read = self._loaded((split, 0), [share for share in shares if share])
@@ -302,6 +306,11 @@ class ImageData(LightningDataModule):
                 yield batch, len(batch[1])
             elif self.dummy_batches:
                 yield (torch.zeros(self.views, *dataset.image_shape), no_labels(dataset, 1)), 0
+
+    def _keyed_for_evaluation(self, indices: list[int]) -> list[tuple[int, int]]:
+        """Samples with the keys of their draws, which are the same in every epoch; 0: nothing draws."""
+        keys = mix_each((self.config.seed, _EVALUATION), indices) if self._seeded else [0] * len(indices)
+        return list(zip(indices, keys, strict=True))
 
     @property
     def views(self) -> int:

@@ -4,7 +4,6 @@ Their loaders are unchanged, except for the sampler of several workers. Their or
 draws of random transforms one of (seed, epoch, batch, rank); a resumed epoch skips the batches already trained.
 """
 
-import random
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from itertools import count, islice
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 from lightning.fabric import Fabric
 from lightning.fabric.utilities.data import has_iterable_dataset
@@ -22,7 +20,7 @@ from lightning.pytorch import LightningDataModule, LightningModule
 from torch.utils.data import DataLoader, DistributedSampler, Sampler, SequentialSampler
 
 from ..base.log import log
-from ..base.rng import mix, seed_host
+from ..base.rng import host_state_kept, mix, seed_host
 from ..base.signals import IgnoreStopSignals
 from ..config.faults import built
 from ..config.lightning.base_classes import overrides
@@ -237,13 +235,10 @@ class LoaderData:
         return parts, min((first + parts) * size, whole) - first * size
 
     def evaluation_batches(self, split: str, most: int | None = None) -> Iterator[tuple[Any, int]]:
-        kept = _states()
-        loader = self._evaluation[split]
-        missing = (self._most_batches(loader) or 0) - (_length(loader) or 0)
-        try:
+        with host_state_kept():
+            loader = self._evaluation[split]
+            missing = (self._most_batches(loader) or 0) - (_length(loader) or 0)
             yield from islice(self._evaluation_stream(loader, missing), most)
-        finally:
-            _set_states(kept)
 
     def _evaluation_stream(self, loader: Any, missing: int) -> Iterator[tuple[Any, int]]:
         for batch in self._stream(loader, _EVALUATION):
@@ -350,16 +345,6 @@ class SeedByRank:
             seed_host(torch.initial_seed(), self.rank)
         if self.first is not None:
             self.first(number)
-
-
-def _states() -> tuple[Any, ...]:
-    return torch.get_rng_state(), random.getstate(), np.random.get_state()
-
-
-def _set_states(states: tuple[Any, ...]) -> None:
-    torch.set_rng_state(states[0])
-    random.setstate(states[1])
-    np.random.set_state(states[2])
 
 
 def _start_epoch(loader: Any, epoch: int, seed: int) -> None:

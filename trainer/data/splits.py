@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..base.open_files import is_lack
-from ..base.rng import generator
+from ..base.rng import generator, seed_host
 from ..config.faults import built
 from ..config.schema import DatasetConfig
 from ..core.protocols import Augmentation, Box, CroppingDataset, Dataset, Label
@@ -27,6 +27,7 @@ class Reader(Generic[Sample]):
     Args:
         read: the sample of a dataset by its index and key: one of the functions below, or a `ViewReader`.
         change: augments a sample by its key.
+        seeded: whether what is read may draw from the process's generators: each sample's draws are those of its key.
     """
 
     def __init__(
@@ -35,11 +36,13 @@ class Reader(Generic[Sample]):
         read: Callable[[Dataset, int, int], Sample],
         replace_bad: bool,
         change: Callable[[Sample, int], Sample] | None = None,
+        seeded: bool = False,
     ):
         self.dataset = dataset
         self.read = read
         self.replace_bad = replace_bad
         self.change = change
+        self.seeded = seeded
 
     def __getitems__(self, wanted: Sequence[tuple[int, int]]) -> tuple[list[Sample], list[str]]:
         """Samples of (index, key) pairs, and the errors of unreadable ones.
@@ -50,6 +53,8 @@ class Reader(Generic[Sample]):
         samples: list[Sample] = []
         problems: list[str] = []
         for index, key in wanted:
+            if self.seeded:
+                seed_host(key)
             sample = self._read(index, key, problems)
             if sample is not None:
                 samples.append(sample if self.change is None else self.change(sample, key))
