@@ -326,7 +326,7 @@ class MetricLog:
             saved[name.name] = {"flags": flags, "reduction": name.reduction, "sum": list(total), "metric": name.path}
         return saved
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[Any, Any]) -> None:
         """Restore the sums of all workers on this one. Call on one worker."""
         for name, saved in state.items():
             if not isinstance(name, str):
