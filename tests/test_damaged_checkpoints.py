@@ -19,6 +19,7 @@ from runs import TINY, Freeze, states, weights
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.core.checkpoints import checkpoint_io
+from leyden.trainer.core.checkpoints.checkpoint_content import not_finite
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
 from leyden.trainer.runs.summary import last_good_checkpoint
@@ -81,6 +82,11 @@ def of_schedule(key: str, value: Any) -> Change:
     return lambda content: content["schedules"][0].update({key: value})
 
 
+def of_epoch_metric(name: Any, sums: Any) -> Change:
+    entry = {"flags": [False, True, False, True], "reduction": "mean", "sum": sums, "metric": None}
+    return lambda content: content["epoch_metrics"].update({name: entry})
+
+
 WRONG: dict[str, tuple[Change, str]] = {
     "no model": (without("model"), "it holds no model"),
     "model of another type": (at("model", value=[1]), "its `model` is of type list"),
@@ -116,6 +122,15 @@ WRONG: dict[str, tuple[Change, str]] = {
     "a session without its first step": (lambda content: content["sessions"][0].pop("from_step"), "lacks one of"),
     "a metric without a name": (lambda content: content["metrics"].update({7: 1.0}), "its `metrics` are no names"),
     "a metric that is a text": (lambda content: content["metrics"].update(loss="x"), "its `metrics` are no names"),
+    "a schedule's step a number": (of_schedule("step", 5), "WarmupCosine.step is no setting"),
+    "a schedule's optimizer a number": (of_schedule("optimizer", 5), "WarmupCosine.optimizer is no setting"),
+    "an lr beyond float32": (of_group("lr", 1e300), "its state of a parameter"),
+    "a session with a tensor": (lambda content: content["sessions"][0].update(more=torch.ones(1)), "its `sessions`"),
+    "the best of texts": (at("callbacks", "checkpoint", "best", value=[["x", "y"]]), "its `callbacks.checkpoint`"),
+    "the best of nothing": (at("callbacks", "checkpoint", "best", value=[[None, 3]]), "its `callbacks.checkpoint`"),
+    "an order of no partitions": (at("data", value={"partition_orders": {0: [5]}}), "its `data` cannot be restored"),
+    "sums of an epoch that are lists": (of_epoch_metric("a", [[1.0, 2.0], 3.0]), "its `epoch_metrics`"),
+    "sums of an epoch without a name": (of_epoch_metric(5, [1.0, 2.0]), "its `epoch_metrics` cannot be restored"),
     "seconds that are none": (at("seconds", value=float("nan")), "its `seconds` are nan"),
     "a callback's bytes": (at("callbacks", "mine", value=b"x"), "contains code (`_codecs.encode`)"),
     "memory": (at("callbacks", "mine", value=bytearray(8)), "contains code (`__builtin__.bytearray`)"),
@@ -154,6 +169,38 @@ def test_it_is_named_and_the_one_before_is_used(
     assert says in printed
     assert f"goes on from {before}" in printed
     assert all(torch.equal(value, weights(whole)[key]) for key, value in weights(run_dir).items())
+
+
+def average_of(change: Callable[[torch.Tensor], Any]) -> Change:
+    return lambda content: content["callbacks"]["ema"].update(
+        average={name: change(value) for name, value in content["callbacks"]["ema"]["average"].items()}
+    )
+
+
+AVERAGES: dict[str, Change] = {
+    "other shapes": average_of(lambda value: torch.zeros(2)),
+    "texts": average_of(lambda value: "x"),
+    "no names": at("callbacks", "ema", "average", value={"x": torch.zeros(2)}),
+    "nothing": without("callbacks", "ema", "average"),
+    "a text of updates": at("callbacks", "ema", "updates", value="x"),
+}
+
+
+def test_an_average_that_is_wrong_is_named_too(freeze: Freeze, tmp_path: Path) -> None:
+    run_dir = freeze("run", *TINY, "callbacks=[default,ema]", "callbacks.checkpoint.every_n_steps=10")
+    assert start(run_dir) == 0
+    for name, change in AVERAGES.items():
+        copy = spoiled(run_dir, tmp_path / name, change)
+        newest, before, *_ = checkpoints.saved(copy)
+        assert start(copy, "resume") == 0, name
+        assert f"{newest} is damaged: its `callbacks.ema` cannot be restored" in (copy / "run.log").read_text(), name
+        assert f"goes on from {before}" in (copy / "run.log").read_text()
+
+
+def test_weights_of_a_byte_are_looked_at() -> None:
+    values = torch.ones(3).to(torch.float8_e4m3fn)
+    assert not_finite({"a": values}) is None
+    assert not_finite({"a": torch.full((3,), torch.nan).to(torch.float8_e4m3fn)}) == "a"
 
 
 def test_the_wrong_one_is_never_called_good(whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -38,6 +38,7 @@ def test_the_range_test_of_a_training(here: Path, capfd: pytest.CaptureFixture[s
     told = capfd.readouterr().out
     found = json.loads((here / "out/lr_range_test.json").read_text())
     assert f"suggested: optimizer.lr={found['suggestion']:.2g}" in told
+    assert "leyden eval" not in told
     assert 1e-4 < found["suggestion"] < found["lowest"] < found["diverged_at"] <= 100
     logged = [row for row in rows(here / "out") if row["range_test/lr"]]
     rates = [float(row["range_test/lr"]) for row in logged]
@@ -54,6 +55,11 @@ def test_the_range_test_of_a_training(here: Path, capfd: pytest.CaptureFixture[s
     assert summary(here / "out")["status"] == "done"
     assert not (here / "out/checkpoints").exists()
     assert not {"val/acc", "test/acc"} & summary(here / "out")["metrics"].keys()
+    for words in (["eval", "out"], ["resume", "out", "trainer.max_steps=90"]):
+        assert main(words) == 2
+        error = " ".join(capfd.readouterr().err.split())
+        assert "is a finished range test of learning rates, which ends with lr_range_test.json and saves" in error
+        assert "leyden resume" not in error
 
 
 def test_a_loss_of_nan_ends_the_test_and_not_the_run(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -62,6 +68,36 @@ def test_a_loss_of_nan_ends_the_test_and_not_the_run(here: Path, capfd: pytest.C
     assert "no suggestion: train/loss falls nowhere" in capfd.readouterr().out
     assert json.loads((here / "out/lr_range_test.json").read_text())["steps"] == 6
     assert "NaN" not in (here / "out/summary.json").read_text()
+
+
+INTERRUPTED = """
+import os, signal, torch
+from leyden.trainer.components.tasks.classification import Classification
+
+class Stops:
+    def on_step_end(self, state):
+        if state.step == 10 and state.resumed_from is None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+class Own(Classification):
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        return {"optimizer": optimizer, "lr_scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 5)}
+"""
+
+
+@pytest.mark.slow
+def test_a_test_that_was_stopped_goes_on_at_its_rates(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """The schedules of the task are in none of its sessions, and its rates grow from those of the beginning."""
+    (here / "mine.py").write_text(INTERRUPTED)
+    words = ["task._target_=mine.Own", "+callbacks.stops._target_=mine.Stops", "steps=30", "hydra.run.dir=out"]
+    assert main(["find", "lr", *QUICK, *words]) == 75
+    assert main(["resume", "out"]) == 0
+    logged = [row for row in rows(here / "out") if row["range_test/lr"]]
+    assert len(logged) == 30
+    assert [float(row["lr"]) for row in logged] == pytest.approx([float(row["range_test/lr"]) for row in logged])
+    assert main(["eval", "out"]) == 0, "the weights of the step at which it was stopped"
+    assert "damaged" not in "".join(capfd.readouterr())
 
 
 @pytest.mark.slow

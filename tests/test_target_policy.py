@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from omegaconf import OmegaConf
 from runs import TINY
 
 from leyden.trainer.base import versions
@@ -310,10 +311,6 @@ NODE = {
         ["hydra/job_logging=default", "+hydra.job_logging.filters.a={class:os.system}"],
         "hydra.job_logging.filters.a.class"),
     "caches of bytecode": (["+hydra.job.env_set.PYTHONPYCACHEPREFIX=x"], "export PYTHONPYCACHEPREFIX="),
-    "git's config": (["+hydra.job.env_set.GIT_CONFIG_COUNT=1"], "export GIT_CONFIG_COUNT="),
-    "own packages": (["+hydra.job.env_set.LEYDEN_OWN_PACKAGES=torch"], "export LEYDEN_OWN_PACKAGES="),
-    "a plugin of NCCL": (["+hydra.job.env_set.NCCL_NET_PLUGIN=evil.so"], "export NCCL_NET_PLUGIN="),
-    "the home folder": (["+hydra.job.env_set.HOME=x"], "export HOME="),
     "a search path of Python's": (["hydra.searchpath=[pkg://antigravity]"], "hydra.searchpath"),
     "a search path of Python's tests": (["hydra.searchpath=[pkg://test.autotest]"], "hydra.searchpath"),
     "a search path of a program": (["hydra.searchpath=[pkg://pytest.__main__]"], "hydra.searchpath"),
@@ -332,6 +329,25 @@ def test_copied_yaml_executes_nothing_by_hydras_node(case: str, here: Path, caps
     assert "antigravity" not in sys.modules
 
 
+SET = """
+CUDA_VISIBLE_DEVICES CUDA_LAUNCH_BLOCKING NCCL_DEBUG NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME OMP_NUM_THREADS
+MKL_NUM_THREADS UCX_TLS FI_PROVIDER WANDB_MODE MLFLOW_TRACKING_URI HF_HUB_OFFLINE HF_HOME MY_LAB DATA_PATH
+SSL_CERT_FILE XDG_CACHE_HOME CUDA_CACHE_PATH MY_OPTIONS
+"""
+EXPORTED = """
+PYTHONPATH PYTHONPYCACHEPREFIX LD_PRELOAD DYLD_INSERT_LIBRARIES GIT_CONFIG_COUNT PATH BASH_ENV HYDRA_FULL_ERROR
+TORCH_HOME TORCHINDUCTOR_CACHE_DIR TRITON_CACHE_DIR LEYDEN_OWN_PACKAGES ld_preload
+HOME ENV MPLBACKEND MATPLOTLIBRC XDG_CONFIG_HOME OPENSSL_CONF GCONV_PATH NCCL_NET_PLUGIN NCCL_TUNER_PLUGIN
+CUDA_INJECTION64_PATH OMP_TOOL_LIBRARIES UCX_MODULE_DIR FI_PROVIDER_PATH WANDB__EXECUTABLE
+"""
+
+
+def test_variables_that_decide_which_code_is_loaded_are_to_be_exported() -> None:
+    node = OmegaConf.create({"job": {"env_set": dict.fromkeys(f"{SET} {EXPORTED}".split(), "1")}})
+    problems = {problem.key: problem.remedy for problem in hydra_problems(node)}
+    assert problems == {f"hydra.job.env_set.{name}": f"export {name}=..., before leyden" for name in EXPORTED.split()}
+
+
 def test_what_users_set_in_hydras_node_passes(here: Path) -> None:
     (here / "more" / "optimizer").mkdir(parents=True)
     words = [
@@ -339,8 +355,7 @@ def test_what_users_set_in_hydras_node_passes(here: Path) -> None:
         "hydra.job_logging.formatters.simple.format='%(message)s'", "+hydra.job_logging.loggers.mine.level=INFO",
         f"hydra.searchpath=['file://{here}/more',pkg://leyden.conf]", f"+hydra.callbacks.a._target_={MINE}.Tools",
         "+hydra.callbacks.b._target_=hydra.experimental.callbacks.LogJobReturnCallback",
-        *(f"+hydra.job.env_set.{name}=1" for name in ("CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "OMP_NUM_THREADS",
-                                                      "WANDB_MODE", "HF_HUB_OFFLINE", "MY_LAB")),
+        "+hydra.job.env_set.NCCL_DEBUG=1",
     ]  # fmt: skip
     assert hydra_problems(Composer().composed(words).hydra) == []
 

@@ -28,10 +28,12 @@ _LOGGING = {
 }  # fmt: skip
 """Values in the logging that Hydra ships, by key; levels, formats and names of handlers are free."""
 _CODE = re.compile(
-    "(PYTHON|LD_|DYLD_|GIT_|PATH|BASH|HYDRA_|TORCH|TRITON|LEYDEN_|HOME|XDG_|ENV$|OPENSSL|SSL|GCONV)"
-    "|.*(PATH|PRELOAD|PLUGIN|MODULE|LIBRAR|EXECUTABLE|OPTIONS)"
+    "PYTHON|LD_|DYLD_|GIT_|PATH|BASH|HYDRA_|TORCH|TRITON|LEYDEN_"
+    # whose value is a library, a module or where one is looked for: NCCL_NET_PLUGIN, FI_PROVIDER_PATH, ...
+    "|(HOME|ENV|MPLBACKEND|MATPLOTLIBRC|XDG_CONFIG_HOME)$|OPENSSL_|GCONV_"
+    "|.*(PRELOAD|PLUGIN|MODULE|LIBRAR|EXECUTABLE|INJECTION|PROVIDER_PATH)"
 )
-"""Names of environment variables that may decide which code is loaded."""
+"""Names of environment variables that may decide which code is loaded; every other one may be set."""
 
 
 @limited()

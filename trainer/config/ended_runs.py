@@ -15,6 +15,8 @@ from .job import JobSpec
 from .schema import Config, load
 
 EPOCHS, STEPS, TIME = "trainer.max_epochs", "trainer.max_steps", "trainer.max_time"
+RANGE_TEST = "lr_range_test"
+"""The callback's name in every run of `leyden find lr`."""
 
 
 def refuse_ended(job: JobSpec, changed: Collection[str]) -> None:
@@ -48,6 +50,8 @@ def end_reason(job: JobSpec, changed: Collection[str]) -> str | None:
         return None
     if config.trainer.fast_dev_run:
         return "ended after its one step (trainer.fast_dev_run), and saved nothing to continue from"
+    if RANGE_TEST in config.callbacks:
+        return "is a finished range test of learning rates, which ends with lr_range_test.json and saves no weights"
     reached = list(_limits_reached(config, summary))
     if reached:
         where = ", ".join(at for _, at in reached)
@@ -84,6 +88,8 @@ def _remedy(run_dir: Path, config: Config) -> str:
         return _remedy(trial, load(trial))
     if config.trainer.fast_dev_run:
         return "a new run, with trainer.fast_dev_run=false"
+    if RANGE_TEST in config.callbacks:
+        return "a new test: leyden find lr ..."
     summary = read_summary(run_dir)
     if str(summary.get("stop_reason")).startswith(TIME) and config.trainer.max_time is not None:
         return f"leyden resume {shown(run_dir)} {TIME}={as_text(2 * seconds_of(config.trainer.max_time))}"

@@ -326,10 +326,12 @@ class MetricLog:
             saved[name.name] = {"flags": flags, "reduction": name.reduction, "sum": list(total), "metric": name.path}
         return saved
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[Any, Any]) -> None:
         """Restore the sums of all workers on this one. Call on one worker."""
         for name, saved in state.items():
-            total, weight = saved["sum"]
+            if not isinstance(name, str):
+                raise ValueError(f"{name} is no name")
+            total, weight = map(float, saved["sum"])
             kept = torch.tensor(total, dtype=torch.float64) if weight > 0 else None
             path = saved.get("metric")
             metric = self._metric(_Name(name, saved["reduction"], True, True, path)) if path is not None else None

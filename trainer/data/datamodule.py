@@ -172,7 +172,10 @@ class ImageData(LightningDataModule):
         return [list(order) for _, order in sorted(self.order.begun.items())]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.order.begun.update(state_dict.get("partition_orders", {}))
+        for epoch, order in state_dict.get("partition_orders", {}).items():
+            if type(epoch) is not int or len({*order} & {*range(self.order.partitions)}) != len(order):
+                raise ValueError(f"partition_orders.{epoch} is no order of partitions")
+            self.order.begun[epoch] = order
 
     def train_parts(self, epoch: int, first_step: int = 0, end: int | None = None) -> Iterator[Part]:
         """This worker's parts of the epoch's steps, from `first_step` on, to its end or before step `end`.

@@ -136,7 +136,9 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     state.module = fabric.setup_module(Step(task))
     heartbeat.at(START, 0)
     set_module_precision(task, fabric.device)
-    optimizer, state.schedules = make_optimizer(config, task, state, options)
+    optimizer, schedules = make_optimizer(config, task, state, options)
+    sets_rates = any(getattr(callback, "sets_learning_rates", False) for callback in state.callbacks.values())
+    state.schedules = [] if sets_rates else schedules
     refuse_unclippable(config, optimizer)
     state.optimizer = fabric.setup_optimizers(optimizer)
     contract.attach(state)

@@ -185,7 +185,9 @@ def print_end(state: RunState) -> None:
         log.warning("%s", weak)
     name = shown(state.run_dir)
     log.info("next:  leyden view %s    # TensorBoard", name)
-    verb = "eval" if summary["status"] == "done" else "resume"
-    log.info("       leyden %s %s", verb, name)
+    if summary["status"] != "done":
+        log.info("       leyden resume %s", name)
+    elif state.last_checkpoint is not None:
+        log.info("       leyden eval %s", name)
     if summary.get("plan"):
         log.info("%s", planned_line(summary["plan"]))

@@ -14,6 +14,7 @@ from ..base.log import log
 from ..base.paths import shown
 from ..base.regular_file import NotRegularFile
 from ..base.signals import STATUS, StopRequest
+from ..config.ended_runs import end_reason
 from ..config.evaluation_data import metrics_file
 from ..config.faults import stated
 from ..config.job import JobSpec
@@ -68,7 +69,9 @@ def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
             load_teacher(state)
         continued = job.verb != "train" and continue_from(state, job.checkpoint, to_evaluate=job.is_evaluation)
         if not continued and job.is_evaluation:
-            raise CannotStart(f"{run_dir} has no checkpoint to evaluate; leyden resume {shown(run_dir)} makes one")
+            ended = end_reason(job, ())
+            how = f"; leyden resume {shown(run_dir)} makes one" if ended is None else f": the run {ended}"
+            raise CannotStart(f"{run_dir} has no checkpoint to evaluate{how}")
         if not continued:
             load_initial_weights(state)
         return state

@@ -129,7 +129,7 @@ class Checkpoint:
         return {"best": [list(entry) for entry in self.best]}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.best = [(value, step) for value, step in state["best"]]
+        self.best = [(float(value), int(step)) for value, step in state["best"]]
 
 
 def _remove(paths: Sequence[Path]) -> None:

@@ -32,6 +32,8 @@ class EMA(WeightAverage):
         ValueError: decay or update_every out of range.
     """
 
+    NUMBERS = ("updates", "warmup")
+
     def __init__(self, decay: float = 0.999, warmup: bool = True, update_every: int = 1):
         super().__init__()
         for problem in _out_of_range("callbacks.ema", {"decay": decay, "update_every": update_every}):

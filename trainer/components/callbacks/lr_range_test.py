@@ -37,6 +37,9 @@ class LRRangeTest:
         monitor: the metric that is drawn.
     """
 
+    sets_learning_rates = True
+    """The training has no schedules, those of the task neither."""
+
     def __init__(self, low: float, high: float, steps: int, smoothing: float, monitor: str):
         self.low, self.high, self.steps = low, high, steps
         self.monitor = monitor
@@ -76,10 +79,9 @@ class LRRangeTest:
         if state.contract.ticket_source is not None:
             raise CannotStart("find lr needs workers in lockstep: strategy=ddp")
         state.tolerates_divergence = True
-        state.schedules.clear()
-        groups = state.raw_optimizer.param_groups
-        self._initial = [float(group["lr"]) for group in groups]
-        self._reference = _own_rate(state)
+        # of a resumed test the groups have the rates of its last step
+        self._initial = self._initial or [float(group["lr"]) for group in state.raw_optimizer.param_groups]
+        self._reference = _own_rate(state) or self._initial[0]
         self._set(state)
 
     def on_step_end(self, state: RunState) -> None:
@@ -96,8 +98,7 @@ class LRRangeTest:
         if not math.isfinite(loss) or self.curve.diverged(_DIVERGED, _FIRST):
             self.curve.diverged_at = rate
             state.stop_reason = f"{self.monitor} diverges at learning rate {rate:.3g}"
-        if state.step < self.steps:
-            self._set(state)
+        self._set(state)
 
     def on_fit_end(self, state: RunState) -> None:
         for name in [name for name, value in state.metrics.items() if not math.isfinite(value)]:
@@ -109,9 +110,10 @@ class LRRangeTest:
             self._write(state)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"rates": list(self.curve.rates), "losses": list(self.curve.losses)}
+        return {"rates": list(self.curve.rates), "losses": list(self.curve.losses), "initial": self._initial}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self._initial = state["initial"]
         for rate, loss in zip(state["rates"], state["losses"], strict=True):
             self.curve.add(rate, loss)
 
@@ -145,11 +147,11 @@ def _decides(state: RunState) -> bool:
 
 
 def _own_rate(state: RunState) -> float:
-    """The learning rate as it is typed; of a task's own optimizer the one that it was made with."""
+    """The learning rate as it is typed; of a task's own optimizer the one that it was made with; 0: neither."""
     rate = None
     if state.config.optimizer is not None and not _decides(state):
         rate = state.config.optimizer.arguments.get("lr")
-    return float(rate or state.raw_optimizer.defaults.get("lr") or state.raw_optimizer.param_groups[0]["lr"])
+    return float(rate or state.raw_optimizer.defaults.get("lr") or 0.0)
 
 
 def _lines(about: dict[str, Any], monitor: str, name: str, between: tuple[float, float]) -> Iterator[str]:

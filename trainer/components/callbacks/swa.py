@@ -38,6 +38,8 @@ class SWA(WeightAverage):
         ValueError: start out of range.
     """
 
+    NUMBERS = ("epochs", "seen")
+
     def __init__(self, start: float = 0.75):
         super().__init__()
         if not _is_start(start):

@@ -23,6 +23,9 @@ class WeightAverage:
     averages_weights: ClassVar[bool] = True
     """For the planner: a copy of the weights is kept, and updated in every step."""
 
+    NUMBERS: ClassVar[tuple[str, ...]] = ()
+    """Whole numbers of the state."""
+
     def __init__(self) -> None:
         self.average: list[Tensor] = []
         """This worker's slices, in the order of the task's parameters."""
@@ -44,6 +47,25 @@ class WeightAverage:
         """
         if state:
             self._loaded = {**state, "shards": shards, "prefix": prefix}
+
+    def check_loaded(self, state: RunState) -> None:
+        """
+        Raises:
+            ValueError, LookupError, AttributeError: the loaded state is none of this task's.
+        """
+        loaded = self._loaded
+        if loaded is None:
+            return
+        if not all(isinstance(loaded[name], int) for name in self.NUMBERS):
+            raise ValueError(f"{', '.join(self.NUMBERS)} are no whole numbers")
+        average, shards = loaded["average"] if loaded.get("epochs") != 0 else {}, loaded["shards"]
+        if not isinstance(average, dict) or not average:
+            return
+        shapes = state.contract.full_shapes(state.task)
+        for name, _ in state.task.named_parameters():
+            is_divided = shards is not None and f"{loaded['prefix']}{name}" in shards.tensors
+            if name in shapes and not is_divided and average[name].shape != shapes[name]:
+                raise ValueError(f"the average of {name} has shape {tuple(average[name].shape)}")
 
     def whole_average(self, state: RunState) -> dict[str, Tensor]:
         """By the parameters' names, in one device's layout except for `pieces`. Collective."""

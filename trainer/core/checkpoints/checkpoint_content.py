@@ -151,5 +151,6 @@ def not_finite(weights: Mapping[str, Any]) -> str | None:
 
 
 def _finite(values: torch.Tensor) -> bool:
+    values = values.float() if values.dtype.itemsize == 1 else values  # float8 has no sum
     # a finite sum proves finite values, in one read from the device; an infinite one may be an overflow: check each
     return bool(torch.isfinite(values.sum())) or bool(torch.isfinite(values).all())

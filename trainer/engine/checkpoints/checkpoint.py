@@ -7,6 +7,7 @@ container carries a checksum of every entry, which is verified before anything o
 """
 
 import errno
+import json
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -28,7 +29,14 @@ from ...core.state import RunState
 from ...runs.checkpoints import path_of
 from ...runs.sessions import Record, Session, check_session
 from .checkpoint_files import write_files, write_in_background
-from .restored_parts import is_ours, kinds_kept, lay_out_as_parameters, refuse_useless_state
+from .restored_parts import (
+    is_ours,
+    kinds_kept,
+    lay_out_as_parameters,
+    refuse_replaced_attributes,
+    refuse_useless_state,
+    settings_of,
+)
 
 
 def collect(state: RunState) -> dict[str, Any]:
@@ -175,17 +183,19 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
         hook(content)
     divided = None if path is None else shards_of(path, content)
     optimizer = state.raw_optimizer
+    own_settings = settings_of(optimizer)
     with _part(path, "optimizer", optimizer, alone=state.fabric.world_size == 1):
         with kinds_kept(optimizer, "param_groups"):
             state.contract.load_full_state(state.task, optimizer, content, divided)
             lay_out_as_parameters(optimizer)
-        refuse_useless_state(optimizer)
+        refuse_useless_state(optimizer, own_settings)
     with _part(path, "schedules"):
         # of a run that is evaluated on other data there are none
         saved = content["schedules"] if state.schedules else []
         saved_schedules = list(zip(state.schedules, saved, strict=True))
     for entry, saved_schedule in saved_schedules:
         with _part(path, "schedules", entry.scheduler), kinds_kept(entry.scheduler, type(entry.scheduler).__name__):
+            refuse_replaced_attributes(entry.scheduler, saved_schedule)
             entry.scheduler.load_state_dict(saved_schedule)
     with _part(path, "precision"):
         precision_of(state.fabric).load_state_dict(content["precision"])
@@ -204,6 +214,8 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
             more = (divided, f"callbacks/{name}/") if hasattr(callback, "pieces") else ()
             with _part(path, f"callbacks.{name}", callback):
                 callback.load_state_dict(content["callbacks"][name], *more)
+                if hasattr(callback, "check_loaded"):
+                    callback.check_loaded(state)
     with _part(path, "data", state.data):
         state.data.load_state_dict(content.get("data", {}))
     # a model that comes from another worker brings its number of threads with it, as far as there are cores for it
@@ -261,6 +273,7 @@ def restore_sessions(state: RunState, path: Path | None, records: list[Record]) 
     if path is not None:
         for number, record in enumerate(records):
             check_session(path, record, f"sessions.{number}")
+        json.dumps(records)  # summary.json takes them
     if path is None and records:
         *records, own = records
         state.session = Session.of(own)

@@ -27,11 +27,11 @@ def kinds_kept(loads: Optimizer | Any, name: str) -> Generator[None, None, None]
     Raises:
         ValueError: they do not; it has its own again, so that another state can be loaded.
     """
-    own = copy.deepcopy(_settings(loads)) if is_ours(loads) else None
+    own = copy.deepcopy(settings_of(loads)) if is_ours(loads) else None
     try:
         yield
         if own is not None:
-            refuse_other_kinds(own, _settings(loads), name)
+            refuse_other_kinds(own, settings_of(loads), name)
     except Exception:
         if isinstance(loads, Optimizer):
             for group, settings in zip(loads.param_groups, own or (), strict=False):
@@ -41,10 +41,22 @@ def kinds_kept(loads: Optimizer | Any, name: str) -> Generator[None, None, None]
         raise
 
 
-def _settings(loads: Optimizer | Any) -> Any:
+def settings_of(loads: Optimizer | Any) -> Any:
+    """Settings of an optimizer's groups, or the state of a schedule."""
     if not isinstance(loads, Optimizer):
         return loads.state_dict()
     return [{name: value for name, value in group.items() if name != "params"} for group in loads.param_groups]
+
+
+def refuse_replaced_attributes(schedule: Any, state: Mapping[Any, Any]) -> None:
+    """Refuse a state that would take the place of a schedule's methods: torch makes attributes of all of its keys.
+
+    Raises:
+        ValueError: names the attribute.
+    """
+    for name in state if is_ours(schedule) else ():
+        if name == "optimizer" or callable(getattr(type(schedule), name, None)):
+            raise ValueError(f"{type(schedule).__name__}.{name} is no setting")
 
 
 def refuse_other_kinds(own: Any, restored: Any, name: str) -> None:
@@ -92,11 +104,14 @@ def lay_out_as_parameters(optimizer: Optimizer) -> None:
                 kept[name] = laid_out_as(parameter, value)
 
 
-def refuse_useless_state(optimizer: Optimizer) -> None:
+def refuse_useless_state(optimizer: Optimizer, own: list[dict[str, Any]]) -> None:
     """Refuse an optimizer's state with which its step raises, by a step on copies of some parameters.
 
-    What the state of a parameter must look like, the optimizer alone knows. One that raises without state as well says
-    nothing about it.
+    What the state of a parameter must look like, the optimizer alone knows. One that raises without state and with its
+    own settings as well says nothing about it.
+
+    Args:
+        own: settings of its groups before the state was loaded.
 
     Raises:
         ValueError: names the parameter's shape.
@@ -110,7 +125,7 @@ def refuse_useless_state(optimizer: Optimizer) -> None:
                 continue
             tried.add(kind)
             error = _step_error(optimizer, group, parameter, kept)
-            if error is not None and _step_error(optimizer, group, parameter, {}) is None:
+            if error is not None and _step_error(optimizer, {**group, **own[number]}, parameter, {}) is None:
                 text = f"its state of a parameter of shape {tuple(parameter.shape)}"
                 raise ValueError(f"{text}: {type(error).__name__}: {error}") from error
 
