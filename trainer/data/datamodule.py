@@ -103,7 +103,7 @@ class ImageData(LightningDataModule):
         self._outputs: Tensor | None = None
         outputs = named_outputs(config, whole)
         if outputs is not None:
-            self.classes, self.class_names, self._outputs = len(outputs.names), *outputs
+            self.classes, self.class_names, self._outputs = len(outputs.names), outputs.names, outputs.of_classes
         self.synthetic = bool(getattr(whole, "synthetic", False))
         self.train_set, self.val_set, self.test_set = splits.train, splits.val, splits.test
         self.bad_samples: dict[str, None] = {}
