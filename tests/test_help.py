@@ -33,8 +33,8 @@ FOREIGN = [
     (["schema", "--write", "x.yaml"], "--write is a flag of leyden doctor"),
     (["--rendezvous", "a:1", "resume", "RUN"], "--rendezvous is a flag of leyden node"),
     (
-        ["eval", "-cd", "mine", "RUN"],
-        "--config-dir is a flag of leyden train, resume, doctor, plan, bench, inspect, prepare, manifest, find, help",
+        ["predict", "-cd", "mine", "RUN"],
+        "--config-dir is a flag of leyden train, eval, resume, doctor, plan, bench, inspect, prepare, ",
     ),
 ]
 

@@ -136,7 +136,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def place(shown: Path) -> Path:
-    """What else the commands speak of: RUN, SWEEP, PHOTOS, PHOTOS_RUN, TAGGED, SHARDS."""
+    """What else the commands speak of: RUN, SWEEP, PHOTOS, PHOTOS_RUN, TAGGED, IMAGENET_PHOTOS, SHARDS."""
     for split, count in (("train", 4), ("val", 2), ("test", 2)):
         for shade, name in enumerate(("cat", "dog")):
             (shown / "PHOTOS" / split / name).mkdir(parents=True)
@@ -144,6 +144,8 @@ def place(shown: Path) -> Path:
                 color = (100 * shade, 20 * number, 50)
                 Image.new("RGB", (40, 30), color).save(shown / "PHOTOS" / split / name / f"{number}.jpg")
     shutil.copytree(shown / "PHOTOS", shown / "TAGGED")
+    for name, number in (("cat", "n02123045"), ("dog", "n02099601")):
+        shutil.copytree(shown / "PHOTOS" / "val" / name, shown / "IMAGENET_PHOTOS" / number)
     tagged = [path.relative_to(shown / "TAGGED") for path in (shown / "TAGGED").rglob("*.jpg")]
     (shown / "TAGGED.csv").write_text("image,labels\n" + "".join(f"{path},{path.parts[1]};pet\n" for path in tagged))
     for words in (["hydra.run.dir=RUN"], ["-m", "optimizer.lr=0.1,0.01", "hydra.sweep.dir=SWEEP"]):

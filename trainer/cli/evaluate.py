@@ -1,10 +1,10 @@
-"""`leyden eval`: metrics of a run, on its own data or on other, printed and as a JSON file."""
+"""`leyden eval`: metrics of a run, on its own data or on other, or of weights; printed and as a JSON file."""
 
 import argparse
 from pathlib import Path
 
 from ..base.errors import refuse
-from ..base.paths import absolute
+from ..base.paths import absolute, exists
 from ..compose.evaluated_data import MOVABLE, refuse_data_modules, with_data
 from ..compose.provenance import Given
 from ..compose.reopen import DEVICE_KIND, change, evaluated_with, open_run, read_changes
@@ -16,13 +16,18 @@ from .train_verbs import named_run, print_node_command, start_run
 
 
 def evaluate(parsed: argparse.Namespace) -> int:
+    out = None if parsed.out is None else _json_file(parsed.out)
+    written = {} if out is None else {OUT: str(out)}
+    if parsed.words and all("=" in word and not exists(word) for word in parsed.words):
+        from .evaluate_weights import evaluate_weights  # not at the top: Hydra takes a while
+
+        return evaluate_weights(parsed, written)
     named, overrides = named_run(parsed)
     kinds, data = _divided(overrides, named)
     changes = read_changes(kinds)
     run = open_run(named, [*changes.given, *(Given(each.partition("=")[0].lstrip("+"), each) for each in data)])
     change(run, changes)
-    out = None if parsed.out is None else _json_file(parsed.out)
-    variables = {**with_data(run, data), **({} if out is None else {OUT: str(out)})}
+    variables = {**with_data(run, data, parsed.config_dir), **written}
     config = run.validated(prepare)
     refuse_without_model(config)
     refuse_data_modules(run, variables)

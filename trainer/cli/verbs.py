@@ -95,11 +95,12 @@ VERBS = {
             "leyden --cfg job --package optimizer",
         )),
     "eval": Verb(
-        "RUN [dataset=NAME ...]", "test a run, or one checkpoint of it, on its own or other data",
-        (CROPS, SCALES, OUT, TRUST), starts_workers=True, examples=(
+        "RUN [dataset=NAME ...]", "test a run, or one checkpoint of it, on its own or other data, or weights",
+        (CROPS, SCALES, OUT, CONFIG_DIR, TRUST), starts_workers=True, examples=(
             "leyden eval outputs/DAY/TIME", "leyden eval outputs/DAY/TIME/checkpoints/last.ckpt",
             "leyden eval outputs/DAY/TIME dataset=image_folder dataset.root=OTHER --out metrics.json",
             "leyden eval --crops 10 --scales 224,256,288 outputs/DAY/TIME",
+            "leyden eval model=efficientnet_lite0 model.pretrained=true dataset=image_folder dataset.root=PHOTOS",
         )),
     "predict": Verb(
         "RUN PHOTOS [KEY=VALUE ...]", "classes of photographs: a table, and a contact sheet beside it",

@@ -23,11 +23,12 @@ _PREPARATION = ("image_size", "resize", "crop", "exif_orientation")
 """Keys by which image files are prepared for the network: those of the run, unless others are named."""
 
 
-def with_data(run: "FrozenRun", overrides: list[str]) -> dict[str, str]:
+def with_data(run: "FrozenRun", overrides: list[str], config_dir: str | None = None) -> dict[str, str]:
     """Give the run's dataset other keys, or the run another dataset, in memory.
 
     Args:
         overrides: of MOVABLE; or dataset=NAME and keys of it.
+        config_dir: a folder of the user's YAML files.
 
     Returns:
         The environment variable that tells the workers.
@@ -49,7 +50,7 @@ def with_data(run: "FrozenRun", overrides: list[str]) -> dict[str, str]:
             typed = str(each.input_line).partition("=")[2]
             raise refuse(key, "a run is evaluated with one value for each key", typed, f"{key}=VALUE")
     if "dataset" in given:
-        node = chosen_nodes(["dataset"], overrides)["dataset"]
+        node = chosen_nodes(["dataset"], overrides, config_dir)["dataset"]
         keys = [key for key in _PREPARATION if f"dataset.{key}" not in given]
         node |= {key: own[key] for key in keys if key in node and key in own}
         for each in (own, node):

@@ -1,4 +1,4 @@
-"""What `leyden eval RUN dataset=...` hands its workers: the run's own dataset, and the file of the metrics."""
+"""What `leyden eval` hands its workers: a run's own dataset, that there is no run, and the file of the metrics."""
 
 import json
 import os
@@ -9,6 +9,8 @@ from .schema import EVALUATION_DATASET, Config, DatasetConfig
 
 OUT = "LEYDEN_EVALUATION_OUT"
 """Environment variable with the file."""
+INITIAL = "LEYDEN_EVALUATION_INITIAL"
+"""Environment variable that is set where a config's initial weights are evaluated, in place of a run's checkpoint."""
 
 
 def refuse_without_model(config: Config) -> None:
@@ -22,6 +24,11 @@ def refuse_without_model(config: Config) -> None:
     if config.pipeline is not None:
         text = "trains the models of other runs, and has none of its own to evaluate"
         raise refuse("RUN", text, remedy="leyden eval of one of its trials, which leyden status lists")
+
+
+def evaluates_initial_weights() -> bool:
+    """Whether this process evaluates the weights that a config begins with."""
+    return bool(os.environ.get(INITIAL))
 
 
 def own_dataset() -> DatasetConfig | None:

@@ -14,9 +14,7 @@ from .schema import Target
 from .target_policy.group_types import wrong_object
 from .targets import build
 
-_STARTS_WITH_KEY = re.compile(
-    r"([a-z_]+(?:\.\w+)+|init_from|batch_size|optimizer|strategy)=(\S*?)(?::| )\s*(.*)", re.DOTALL
-)
+_STARTS_WITH_KEY = re.compile(r"([a-z_]+(?:\.\w+)+|init_from|batch_size|optimizer|strategy)=(\S*?):?\s+(.*)", re.DOTALL)
 _INSTALL = re.compile(r"[;:,]? *(pip install [^;)]+)")
 _PIXELS = re.compile(r"at least (\d+) x \d+ pixels")
 _OURS = (AssertionError, MemoryError, CannotStart)

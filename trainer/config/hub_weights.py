@@ -14,7 +14,7 @@ from typing import Any
 
 from ..base.errors import ConfigError, Problem, refuse
 from ..base.paths import user_cache
-from .schema import PackagedWeights, PinnedWeights
+from .schema import PackagedFile, PackagedWeights, PinnedWeights
 
 _FILE = "model.safetensors"
 _SOURCE = re.compile(
@@ -62,10 +62,10 @@ def with_hub_weights(values: Mapping[str, Any]) -> dict[str, Any]:
     return {**values, "model": {**model, "pretrained": pinned.model_dump()}}
 
 
-def packaged_file(weights: PackagedWeights) -> Path | None:
+def packaged_file(packaged: PackagedFile) -> Path | None:
     """The file of a package, which is not imported; None: the package is not installed."""
-    spec = find_spec(weights.package)
-    return None if spec is None or spec.origin is None else Path(spec.origin).parent / weights.file
+    spec = find_spec(packaged.package)
+    return None if spec is None or spec.origin is None else Path(spec.origin).parent / packaged.file
 
 
 def _of_package(weights: PackagedWeights) -> PinnedWeights:
@@ -75,7 +75,7 @@ def _of_package(weights: PackagedWeights) -> PinnedWeights:
     if digest != weights.sha256:
         text = f"{path} is not the file that model.public_weights names: its SHA-256 is {digest}"
         raise refuse("model.pretrained", text, True, f"{weights.install} --force-reinstall")
-    return PinnedWeights(source=f"package:{weights.package}", path=str(path), sha256=weights.sha256)
+    return PinnedWeights(source=weights.source, path=str(path), sha256=weights.sha256)
 
 
 def digest_of(path: str | Path) -> str:

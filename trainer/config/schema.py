@@ -80,16 +80,32 @@ class PinnedWeights(Strict):
     """The .safetensors file; of a package, one that torch.load reads."""
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
+    def of(self, public: "PackagedWeights") -> bool:
+        """Whether they are these of a package."""
+        return self.source == public.source
 
-class PackagedWeights(Strict):
-    """Weights that an installed package brings."""
+
+class PackagedFile(Strict):
+    """A file that an installed package brings."""
 
     package: Annotated[str, Field(pattern=r"^\w+$")]
     file: str
     """Path in the package."""
+
+
+class PackagedWeights(PackagedFile):
+    """Weights that an installed package brings."""
+
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
     install: str
-    """The command that installs the package."""
+    """The command that installs the packages."""
+    classes: PackagedFile | None = None
+    """JSON: the network's output for each name of a class."""
+
+    @property
+    def source(self) -> str:
+        """`PinnedWeights.source` of them."""
+        return f"package:{self.package}"
 
 
 class Model(Target):

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..base.log import log
 from ..base.printable import printable
 from ..base.rng import mix_each
-from ..config.evaluation_data import own_dataset
+from ..config.evaluation_data import evaluates_initial_weights, own_dataset
 from ..config.evaluation_views import EvaluationViews
 from ..config.faults import built
 from ..config.schema import Config, DatasetConfig, workers_on_node
@@ -35,6 +35,7 @@ from .batch_sources import BatchSources
 from .cached_split import with_cache
 from .contents.file_check import look_at_files, refuse_unreadable
 from .contents.found import Found, found_in
+from .named_outputs import named_outputs
 from .normalization import Normalization
 from .order.read_ahead import read_ahead_of
 from .order.sample_order import PlannedPart, sample_order
@@ -87,7 +88,8 @@ class ImageData(LightningDataModule):
         """Augmentation, TwoPartAugmentation or None."""
         self._views = EvaluationViews.requested()
         own = own_dataset()
-        read = splits or (Splits.of if own is None else splits_of_other)(config.dataset)
+        unseen = own is not None or evaluates_initial_weights()
+        read = splits or (splits_of_other if unseen else Splits.of)(config.dataset)
         self.order = sample_order(config, read.train)
         self._uncached = read
         self._read_ahead = read_ahead_of(read.train, self.order, config.trainer.max_epochs)
@@ -101,6 +103,10 @@ class ImageData(LightningDataModule):
         self.missed_classes: tuple[str, str] = getattr(whole, "missed_classes", ("", ""))
         """Where more classes may be than a dataset of one has found, and their root."""
         self.class_names: Sequence[str] | None = getattr(whole, "class_names", None)
+        self._outputs: Tensor | None = None
+        outputs = named_outputs(config, whole)
+        if outputs is not None:
+            self.classes, self.class_names, self._outputs = len(outputs.names), outputs.names, outputs.of_classes
         self.synthetic = bool(getattr(whole, "synthetic", False))
         self.train_set, self.val_set, self.test_set = splits.train, splits.val, splits.test
         self.bad_samples: dict[str, None] = {}
@@ -404,5 +410,7 @@ class ImageData(LightningDataModule):
             images, labels = self._augment_batch(images, labels, keys[0])
         if unscaled:
             images = self._normalization.normalize(images)
+        if self._outputs is not None:
+            labels = self._outputs.to(labels.device)[labels]
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         return images.contiguous(memory_format=layout), labels

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from ..base.errors import listed
 from ..base.log import log
 from ..config.hub_weights import digest_of
 from ..config.schema import PinnedWeights
@@ -35,9 +36,9 @@ def load_initial_weights(state: RunState) -> None:
     if source is None:
         _load_from_images(state)
     if source is not None:
-        log.info(load_pretrained(state.task, source, own))
+        log.info(load_pretrained(state.task, source, own, whole=state.evaluates_only))
     elif config.init_from is not None:
-        log.info(_load_what_fits(state.task, config.init_from, own))
+        log.info(_load_what_fits(state.task, config.init_from, own, whole=state.evaluates_only))
 
 
 def _load_from_images(state: RunState) -> None:
@@ -63,8 +64,8 @@ def _of_first_worker(value: Tensor, device: torch.device) -> Tensor:
     return value
 
 
-def _load_what_fits(task: nn.Module, source: str, own: Mapping[str, torch.Size]) -> str:
-    """init_from: every tensor of the task whose name and shape match. Returns one line that says which."""
+def _load_what_fits(task: nn.Module, source: str, own: Mapping[str, torch.Size], whole: bool) -> str:
+    """init_from: every tensor of the task whose name and shape match; with `whole` all must. Returns one line."""
     weights = weights_of("init_from", source)
     names = _names_in(weights, task, own)
     taken = {name: weights[its] for name, its in names.items() if its in weights and weights[its].shape == own[name]}
@@ -72,18 +73,35 @@ def _load_what_fits(task: nn.Module, source: str, own: Mapping[str, torch.Size])
         raise ValueError(
             f"init_from={source}: none of its {len(weights)} tensors has name and shape of one of the {len(own)} here"
         )
-    _load(task, taken, f"init_from={source}")
     left = sorted(set(own) - set(taken))
+    if whole:
+        _refuse_fresh(f"init_from={source}", [name for name in left if not name.endswith(_COUNTER)])
+    _load(task, taken, f"init_from={source}")
     rest = f"; started fresh: {', '.join(left[:6])}{' ...' if len(left) > 6 else ''}" if left else ""
     return f"init_from {source}: {len(taken)} of {len(own)} tensors{rest}"
 
 
-def load_pretrained(task: nn.Module, source: str | PinnedWeights, own: Mapping[str, torch.Size]) -> str:
-    """model.pretrained: every tensor of the network, except an output layer of another number of classes."""
+def _refuse_fresh(what: str, names: list[str]) -> None:
+    """Raise ValueError if there are tensors that an evaluation would take as they are drawn."""
+    if names:
+        text = "does not have all of a network for this data, and what is not trained cannot be evaluated"
+        raise ValueError(f"{what} {text}: {listed(names, 6)}")
+
+
+def load_pretrained(
+    task: nn.Module, source: str | PinnedWeights, own: Mapping[str, torch.Size], whole: bool = False
+) -> str:
+    """model.pretrained: every tensor of the network, except an output layer of another number of classes.
+
+    Args:
+        whole: that layer must fit, too.
+    """
     named = source if isinstance(source, str) else source.source
     weights = weights_of("model.pretrained", source)
     of_model = {name: shape for name, shape in own.items() if name.startswith("model.")} or own
     taken, head = matched(f"model.pretrained={named}", weights, _names_in(weights, task, of_model), of_model)
+    if whole:
+        _refuse_fresh(f"model.pretrained={named}", head)
     _load(task, taken, f"model.pretrained={named}")
     fresh = f"; the output layer starts fresh: {', '.join(head)}" if head else ""
     return f"model.pretrained {named}: {len(taken)} of {len(of_model)} tensors{fresh}"

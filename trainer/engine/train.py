@@ -15,7 +15,7 @@ from ..base.paths import shown
 from ..base.regular_file import NotRegularFile
 from ..base.signals import STATUS, StopRequest
 from ..config.ended_runs import end_reason
-from ..config.evaluation_data import metrics_file
+from ..config.evaluation_data import evaluates_initial_weights, metrics_file
 from ..config.faults import stated
 from ..config.job import JobSpec
 from ..core.checkpoints import checkpoint_io
@@ -67,8 +67,9 @@ def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
             recognize_content(state, resumed=job.verb == "resume")
             refuse_monitor_before_validation(state, resumed=job.verb == "resume")
             load_teacher(state)
-        continued = job.verb != "train" and continue_from(state, job.checkpoint, to_evaluate=job.is_evaluation)
-        if not continued and job.is_evaluation:
+        begins = job.verb == "train" or evaluates_initial_weights()
+        continued = not begins and continue_from(state, job.checkpoint, to_evaluate=job.is_evaluation)
+        if not continued and job.is_evaluation and not begins:
             ended = end_reason(job, ())
             how = f"; leyden resume {shown(run_dir)} makes one" if ended is None else f": the run {ended}"
             raise CannotStart(f"{run_dir} has no checkpoint to evaluate{how}")
@@ -233,7 +234,7 @@ def end(state: RunState, status: str) -> None:
 
 
 def evaluate_only(state: RunState) -> str:
-    """Validation and test metrics of a checkpoint, printed; the run's files stay as they are.
+    """Validation and test metrics of the weights, printed; the run's files stay as they are.
 
     Raises:
         CannotStart: the file for the metrics cannot be written.
@@ -258,9 +259,12 @@ def evaluate_only(state: RunState) -> str:
 
 
 def _write_metrics(file: Path, state: RunState, metrics: dict[str, float]) -> None:
-    """Metrics in JSON, with the run, the step of its checkpoint, and the data that they are of; NaN is null."""
+    """Metrics in JSON, with the run and the step of its checkpoint or the weights, and the data; NaN is null."""
     dataset = state.config.dataset.model_dump(by_alias=True)
-    about = {"run": str(state.run_dir), "step": state.step, "dataset": dataset}
+    about: dict[str, Any] = {"run": str(state.run_dir), "step": state.step, "dataset": dataset}
+    if evaluates_initial_weights():
+        model = state.config.model
+        about |= {"run": None, "init_from": state.config.init_from, "model": model and model.model_dump(by_alias=True)}
     values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
     try:
         write_atomically(file, json.dumps({**about, "metrics": values}, indent=2) + "\n")
