@@ -20,6 +20,7 @@ from ..hardware.comm_env import missing_hardware, settings
 from ..hardware.topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count, shares_gpus
 from .rules.contrastive import contrastive
 from .rules.fine_tuning import existing_part, frozen_parameters, initial_weights, teacher_problems, unfreezing
+from .rules.hook_names import misspelt_hooks
 from .rules.launcher_checks import external_launcher, local_launcher, slurm_launcher
 from .rules.logged_metrics import monitored_metrics
 from .rules.optimizer_checks import divided_parameters, group_options, schedule_problems
@@ -73,7 +74,7 @@ def check_classes(config: Config, planned: bool = False) -> Config:
         raise_all(problem for rule in rules for problem in rule(config))
     with_classes: list[Check] = [
         _dataset_class, _task_and_model, _task_loaders, _trainer_uses, _schedule_rules, monitored_metrics, _loggers,
-        _strategy_config, _contrastive, _callback_configs, _lightning_callbacks, _optimizer_rules,
+        misspelt_hooks, _strategy_config, _contrastive, _callback_configs, _lightning_callbacks, _optimizer_rules,
     ]  # fmt: skip
     raise_all(problem for rule in with_classes for problem in rule(config))
     return config

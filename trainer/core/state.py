@@ -23,7 +23,8 @@ from .checkpoints.host_snapshot import HostSnapshot
 from .configure_optimizers import ScheduleEntry
 from .hooks import Hooks
 from .keyed.dropout import SampleKeys
-from .logger_calls import call_logger, log_image
+from .loggers.calls import call_logger
+from .loggers.contract import LoggerContract
 from .metric_log import MetricLog
 from .network.loss_watch import LossWatch
 from .session_time import session_time
@@ -200,18 +201,20 @@ class RunState:
             values = {name: value for name, value in values.items() if name not in self.unlogged}
         if values and self.fabric.is_global_zero:
             for logger in self.fabric.loggers:
-                call_logger(logger, "log_metrics", values, step=self.step)
+                call_logger(logger, logger.log_metrics, values, step=self.step)
 
     def report_histograms(self, histograms: dict[str, dict[int, int]]) -> None:
-        """Pass counts by value to the loggers that support histograms."""
+        """Pass counts by value to the loggers that inherit LoggerContract."""
         for logger in self.fabric.loggers:
-            for name, counts in histograms.items():
-                call_logger(logger, "log_histogram", name, counts, self.step)
+            if isinstance(logger, LoggerContract):
+                for name, counts in histograms.items():
+                    call_logger(logger, logger.log_histogram, name, counts, self.step)
 
     def report_image(self, name: str, image: Image) -> None:
-        """Pass an image to the loggers that support images."""
+        """Pass an image to the loggers that inherit LoggerContract."""
         for logger in self.fabric.loggers:
-            log_image(logger, name, image, self.step)
+            if isinstance(logger, LoggerContract):
+                call_logger(logger, logger.log_image, name, image, self.step)
 
 
 def limited(limit: int | float, available: int, config: Config) -> int:

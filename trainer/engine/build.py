@@ -33,7 +33,7 @@ from ..core.hooks import Hooks
 from ..core.keyed.modules import keyed
 from ..core.lightning_adapter import attach, refused, set_module_precision, unused_of_task
 from ..core.lightning_callbacks import observe
-from ..core.logger_calls import record_when_used, recorded_argument
+from ..core.loggers.calls import record_when_used, recorded_argument
 from ..core.network.activation_checkpointing import checkpoint_activations
 from ..core.network.freezing import Freezing
 from ..core.network.optimizer import built_optimizer, optimizer_options

@@ -11,7 +11,8 @@ from ..base.paths import shown
 from ..base.versions import versions
 from ..config.hyperparameters import hyperparameters, title, varied
 from ..core import threads
-from ..core.logger_calls import call_logger
+from ..core.loggers.calls import call_logger
+from ..core.loggers.contract import LoggerContract
 from ..core.state import RunState
 from ..core.step_timer import StepTimes
 from ..data.contents import found
@@ -113,12 +114,12 @@ def finish(state: RunState, status: str) -> None:
         summary["plan"] = planned
         values = {f"plan/{name}": value for name, value in planned.items() if isinstance(value, float)}
         for logger in state.fabric.loggers:
-            call_logger(logger, "log_metrics", values, state.step)
+            call_logger(logger, logger.log_metrics, values, state.step)
     write_summary(state.run_dir, summary)
     if status == "done" and not state.config.trainer.fast_dev_run:
         _log_hyperparameters(state)
     for logger in state.fabric.loggers:
-        call_logger(logger, "finalize", "success")
+        call_logger(logger, logger.finalize, "success")
     log.info("%s: %d steps, %d samples, %s", status, state.step, state.samples, state.run_dir)
 
 
@@ -140,7 +141,8 @@ def _log_hyperparameters(state: RunState) -> None:
     config = state.config
     name, parameters, differ = title(config, state.run_dir), hyperparameters(config), varied(config)
     for logger in state.fabric.loggers:
-        call_logger(logger, "log_final", name, parameters, differ, _columns(state))
+        if isinstance(logger, LoggerContract):
+            call_logger(logger, logger.log_final, name, parameters, differ, _columns(state))
 
 
 def _columns(state: RunState) -> list[str]:

@@ -23,7 +23,7 @@ from ..core.checkpoints.checkpoint_io import NotFiniteCheckpoint
 from ..core.checkpoints.container import DamagedCheckpoint
 from ..core.checkpoints.sharded_checkpoint import CheckpointShards
 from ..core.communication.plain_values import all_gather_values, broadcast_value
-from ..core.logger_files import cut_logger
+from ..core.loggers.files import cut_logger
 from ..core.state import RunState
 from ..data.contents.identity import accepted, changes_since, digest_of, other_content
 from ..data.datamodule import ImageData

@@ -13,7 +13,8 @@ from ...config.schema import Config, Target
 from ...config.strategy_class import declared_before_import
 from ...core.batch import BadSamples
 from ...core.eval_weights import EvalWeights
-from ...core.logger_calls import call_logger
+from ...core.loggers.calls import call_logger
+from ...core.loggers.contract import LoggerContract
 from ...core.state import RunState
 
 FOLDER = "inspect"
@@ -98,7 +99,8 @@ class Inspection:
 
         if isinstance(found, Distribution):
             for logger in state.fabric.loggers:
-                call_logger(logger, "log_values", f"inspect/{found.name}", found.values, state.step)
+                if isinstance(logger, LoggerContract):
+                    call_logger(logger, logger.log_values, f"inspect/{found.name}", found.values, state.step)
         elif isinstance(found, Picture):
             state.report_image(f"inspect/{found.name}", found.image)
             folder = state.run_dir / FOLDER
