@@ -16,6 +16,7 @@ from ..config.lightning.trainer_uses import uses
 from ..config.schema import DATA_FOLDERS, TASK_LOADERS, Config, Target, with_processes, workers_on_node
 from ..config.strategy_class import StrategyDeclarations, declared_before_import, declared_by, hook_problems
 from ..config.targets import find, is_a, parameters_of
+from ..core.callback_contract import ValidatesConfig
 from ..hardware.comm_env import missing_hardware, settings
 from ..hardware.topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count, shares_gpus
 from .rules.contrastive import contrastive
@@ -344,7 +345,7 @@ def _callback_configs(config: Config) -> Iterator[Problem]:
         if node is None:
             continue
         key, cls = f"callbacks.{name}", _class(f"callbacks.{name}", node)
-        if hasattr(cls, "validate_config"):
+        if isinstance(cls, ValidatesConfig):
             yield from cls.validate_config(config, key, node)
 
 

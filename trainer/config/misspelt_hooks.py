@@ -11,7 +11,7 @@ _NEARLY = 0.85
 """Similarity (difflib's ratio) above which a name is a misspelt hook: evaluation_weights is another word, eval_weight
 is not."""
 _NEARLY_EVENT = 0.7
-"""The same for on_...: names of events are the frameworks', such as Lightning's on_train_start for on_fit_start."""
+"""The same for on_...: names of events are the frameworks', such as Lightning's on_train_epoch_end for on_epoch_end."""
 
 
 class Contract(NamedTuple):

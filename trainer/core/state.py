@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate
 
 import torch
 from lightning.fabric import Fabric
@@ -21,7 +21,7 @@ from . import threads
 from .checkpoints.background_writer import BackgroundWriter
 from .checkpoints.host_snapshot import HostSnapshot
 from .configure_optimizers import ScheduleEntry
-from .hooks import Hooks
+from .hooks import Hooks, Parameters, Result, own_hook
 from .keyed.dropout import SampleKeys
 from .loggers.calls import call_logger
 from .loggers.contract import LoggerContract
@@ -177,14 +177,20 @@ class RunState:
         assert isinstance(total, torch.Tensor)
         return float(total)
 
-    def call(self, hook: str) -> None:
-        """Call a hook of every callback that has it, in the config's order."""
+    def call(self, hook: Callable[[Any, "RunState"], object]) -> None:
+        """Call a hook of every callback that has it, in the config's order.
+
+        Args:
+            hook: of CallbackContract.
+        """
         for method in self.callback_hooks(hook):
             method(self)
 
-    def callback_hooks(self, hook: str) -> list[Callable[..., Any]]:
+    def callback_hooks(
+        self, hook: Callable[Concatenate[Any, Parameters], Result]
+    ) -> list[Callable[Parameters, Result]]:
         """This hook of every callback that has it, in the config's order."""
-        methods = (getattr(callback, hook, None) for callback in self.callbacks.values())
+        methods = (own_hook(callback, hook) for callback in self.callbacks.values())
         return [method for method in methods if method is not None]
 
     def learning_rate(self) -> float:

@@ -13,6 +13,7 @@ from ..config.hyperparameters import hyperparameters, title, varied
 from ..core import threads
 from ..core.loggers.calls import call_logger
 from ..core.loggers.contract import LoggerContract
+from ..core.protocols import RankingCallback
 from ..core.state import RunState
 from ..core.step_timer import StepTimes
 from ..data.contents import found
@@ -71,7 +72,8 @@ def summarize(state: RunState, status: str, throughput: float, communication: di
     if not times.steps and sessions:  # all was trained before this session, which has only tested it
         throughput = sessions[-1]["samples_per_second"]
     good = goodput(sessions)
-    best = getattr(state.callbacks.get("checkpoint"), "best", [])
+    ranking = state.callbacks.get("checkpoint")
+    best = ranking.best if isinstance(ranking, RankingCallback) else []
     return {
         "status": status,
         "metrics": dict(state.metrics),

@@ -17,6 +17,7 @@ from ..base.signals import STATUS, StopRequest
 from ..config.evaluation_data import metrics_file
 from ..config.faults import stated
 from ..config.job import JobSpec
+from ..core.callback_contract import CallbackContract
 from ..core.checkpoints import checkpoint_io
 from ..core.checkpoints.checkpoint_content import misfit
 from ..core.checkpoints.checkpoint_io import NotFiniteCheckpoint
@@ -223,7 +224,7 @@ def test(state: RunState) -> str:
 def end(state: RunState, status: str) -> None:
     """End a session: the last hooks, and the run's summary."""
     heartbeat.at(CALLBACKS, state.step, "the training's end")
-    state.call("on_fit_end")
+    state.call(CallbackContract.on_fit_end)
     state.hooks("teardown", "fit")
     with heartbeat.phase(SYNCHRONIZATION):
         finish(state, status)
@@ -237,7 +238,7 @@ def evaluate_only(state: RunState) -> str:
     """
     found: dict[str, float] = {}
     heartbeat.at(CALLBACKS, state.step)
-    state.call("on_fit_start")
+    state.call(CallbackContract.on_fit_start)
     for split in ("val", "test"):
         if not state.data.has(split):
             continue
@@ -247,7 +248,7 @@ def evaluate_only(state: RunState) -> str:
         for name, value in values.items():
             if state.fabric.is_global_zero:
                 log.info("%-12s %.6g", name, value)
-    state.call("on_fit_end")
+    state.call(CallbackContract.on_fit_end)
     file = metrics_file()
     if file is not None and state.fabric.is_global_zero:
         _write_metrics(file, state, found)

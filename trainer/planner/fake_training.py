@@ -22,6 +22,7 @@ from ..config.locate import locate
 from ..config.schema import TASK_LOADERS, Config
 from ..config.targets import build, is_data_module
 from ..config.teacher import described, named_teacher
+from ..core.callback_contract import averages_weights
 from ..core.configure_optimizers import read_configure_optimizers
 from ..core.keyed.dropout import SampleKeys
 from ..core.keyed.modules import keyed
@@ -116,7 +117,7 @@ def fake_training(config: Config) -> FakeTraining:
     averages = [
         [w.detach().to(torch.promote_types(w.dtype, torch.float32)).clone() for w in task.parameters()]
         for node in config.callbacks.values()
-        if node is not None and getattr(locate(node.target), "averages_weights", False)
+        if node is not None and averages_weights(locate(node.target))
     ]
     views = views_of(config, shape)
     return FakeTraining(config, task, optimizer, precision, sample_keys, shape, classes, views, averages, trainer)

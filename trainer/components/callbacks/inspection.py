@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from typing_extensions import override
+
 from ...base import rng
 from ...base.atomic_file import atomic_file
 from ...base.errors import CannotStart, Problem
@@ -12,6 +14,7 @@ from ...base.paths import shown
 from ...config.schema import Config, Target
 from ...config.strategy_class import declared_before_import
 from ...core.batch import BadSamples
+from ...core.callback_contract import CallbackContract
 from ...core.eval_weights import EvalWeights
 from ...core.loggers.calls import call_logger
 from ...core.loggers.contract import LoggerContract
@@ -21,7 +24,7 @@ FOLDER = "inspect"
 """Of the newest pictures, in the run folder."""
 
 
-class Inspection:
+class Inspection(CallbackContract):
     """What `leyden inspect RUN` draws, at the end of every n-th epoch and of the last one.
 
     Pictures go to the loggers as `inspect/NAME` and, the newest, to RUN/inspect/NAME.png; histograms of weights,
@@ -50,6 +53,7 @@ class Inspection:
             raise ValueError(f"{problem.key}={problem.value} {problem.text}")
         self._said = False
 
+    @override
     @staticmethod
     def validate_config(config: Config, key: str, node: Target) -> Iterator[Problem]:
         """What cannot work, before anything starts."""
@@ -63,6 +67,7 @@ class Inspection:
                 text = f"looks at what passes between layers, which trainer.{name} takes apart"
                 yield Problem(key, text, node.target, later)
 
+    @override
     def on_epoch_end(self, state: RunState) -> None:
         """Collective: strategies may exchange weights for evaluation."""
         last = state.step >= state.total_steps or state.stop_reason is not None

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...base.errors import Problem
+from ...config.lightning.callbacks import is_lightning_callback
 from ...config.misspelt_hooks import contract_of_class, misspelt, not_inherited, own_names
 from ...config.schema import Config
 from ...config.targets import find
+from ...core.callback_contract import CallbackContract
 from ...core.loggers.contract import LoggerContract
 
 _OF_LEYDEN_ALONE = ("cut_after", "log_final")
@@ -14,10 +16,13 @@ _OF_LEYDEN_ALONE = ("cut_after", "log_final")
 
 
 def misspelt_hooks(config: Config) -> Iterator[Problem]:
-    """Hooks of loggers that nothing would call."""
+    """Hooks of loggers and callbacks that nothing would call."""
     for name, node in config.logger.items():
         if node is not None:
             yield from _logger(f"logger.{name}", find(f"logger.{name}", node))
+    for name, node in config.callbacks.items():
+        if node is not None:
+            yield from _callback(f"callbacks.{name}", find(f"callbacks.{name}", node))
 
 
 def _logger(key: str, found: Any) -> Iterator[Problem]:
@@ -29,3 +34,10 @@ def _logger(key: str, found: Any) -> Iterator[Problem]:
             yield from misspelt(key, found, name, contract)
         elif name in _OF_LEYDEN_ALONE:
             yield not_inherited(key, found, name, contract)
+
+
+def _callback(key: str, found: Any) -> Iterator[Problem]:
+    if isinstance(found, type) and not is_lightning_callback(found):
+        contract = contract_of_class(CallbackContract)
+        for name in sorted(own_names(found)):
+            yield from misspelt(key, found, name, contract)
