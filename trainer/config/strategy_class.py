@@ -46,6 +46,13 @@ class StrategyDeclarations:
     """Whether all workers make the same steps, each on samples of its own, so that a task's training_step may exchange
     tensors with those of the other workers (task=simclr)."""
 
+    replicates_parameters: ClassVar[bool] = False
+    """Whether each worker holds all parameters, gradients and optimizer states, and no more, so that with strategy=fsdp
+    it needs less memory."""
+
+    can_recompute: ClassVar[bool] = True
+    """Whether less memory is needed with trainer.activation_checkpointing."""
+
     local_updates: ClassVar[bool] = False
     """Whether workers train weights of their own, which differ between two exchanges."""
 
@@ -107,7 +114,7 @@ HOOKS = (
     "share_average", "full_tensors", "tensor_slices", "local_tensors", "full_shapes", "full_state", "load_full_state",
     "shard", "parameter_count", "ledger", "traffic", "device_share", "disconnect", "validate_config", "processes",
     "needs_divisible_batch", "max_workers", "divides_parameters", "can_unfreeze", "shares_activations",
-    "local_updates",
+    "local_updates", "replicates_parameters", "can_recompute",
 )  # fmt: skip
 """Every name that a strategy may define: those of StrategyContract, which a config error must not import."""
 

@@ -41,6 +41,7 @@ from ..core.network.parameter_groups import Options
 from ..core.state import RunState
 from ..core.strategy_contract import StrategyContract, contract_of
 from ..core.sync_batchnorm import synchronized
+from ..core.task_contract import takes_multi_label
 from ..data.datamodule import ImageData
 from ..data.lightning_data import LoaderData
 from ..data.splits import Splits
@@ -289,7 +290,7 @@ def _refuse_one_class(config: Config, data: Any) -> None:
         CannotStart: the task predicts one class of several, and the data has one.
     """
     task, classes = locate(config.task.target), getattr(data, "classes", None)
-    if classes is None or classes > 1 or getattr(task, "multi_label", None) is not False:
+    if classes is None or classes > 1 or takes_multi_label(task) is not False:
         return
     root = config.dataset.arguments.get("root")
     key, value = ("dataset", config.dataset.target) if root is None else ("dataset.root", shown(Path(str(root))))
@@ -301,7 +302,7 @@ def _refuse_one_class(config: Config, data: Any) -> None:
 
 def _refuse_other_targets(task: LightningModule, data: Any) -> None:
     """Raise ValueError where the task takes other targets than the dataset has."""
-    several, taken = getattr(data, "multi_label", None), getattr(task, "multi_label", None)
+    several, taken = getattr(data, "multi_label", None), takes_multi_label(task)
     if several is None or taken is None or several == taken:
         return
     given = "any number of classes" if several else "one class (the dataset does not declare multi_label)"

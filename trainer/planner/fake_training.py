@@ -30,6 +30,7 @@ from ..core.network.activation_checkpointing import checkpoint_activations
 from ..core.network.freezing import Freezing
 from ..core.network.optimizer import built_optimizer, optimizer_options
 from ..core.protocols import Student
+from ..core.task_contract import takes_multi_label
 from ..hardware.topology import device_kind
 from .torch_compat import unset_fake_temporarily
 
@@ -83,7 +84,7 @@ class FakeTraining:
         rows = samples * self.views
         pixels = torch.empty(rows, *self.image_shape, dtype=torch.uint8)
         labels = torch.zeros(rows, dtype=torch.int64)
-        if getattr(self.task, "multi_label", False):
+        if takes_multi_label(self.task):
             labels = torch.zeros(rows, self.classes)
         keys = torch.zeros(rows, dtype=torch.int64)
         self.sample_keys.set(keys)
