@@ -1,7 +1,7 @@
 """Any network of timm, the PyTorch image models of Ross Wightman (https://github.com/huggingface/pytorch-image-models)."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
@@ -19,6 +19,10 @@ class TimmModel(nn.Module):
 
     Raises:
         ValueError: timm is not installed, or pretrained is true.
+    """
+
+    fetching_arguments: ClassVar[Sequence[str]] = ("name",)
+    """Arguments of which a value with a colon (hf-hub:USER/NAME) is fetched from elsewhere: another user's run may not.
     """
 
     def __init__(

@@ -2,7 +2,11 @@
 
 from typing import Any
 
-from lightning.fabric.loggers import Logger
+from lightning.fabric.loggers import CSVLogger, Logger
+from PIL.Image import Image
+from typing_extensions import override
+
+from leyden.trainer.core.loggers.contract import LoggerContract
 
 
 class Failing(Logger):
@@ -24,3 +28,35 @@ class Failing(Logger):
 
     def finalize(self, status: str) -> None:
         raise RuntimeError("no such service")
+
+
+class Foreign(Failing):
+    """Has methods of the names of Leyden's, with other parameters."""
+
+    def log_image(self, key: str, images: list[Any]) -> None:
+        raise AssertionError
+
+    def log_histogram(self, values: list[float]) -> None:
+        raise AssertionError
+
+
+class Keeps(LoggerContract, CSVLogger):
+    """Keeps the names of images; an error of it ends the run."""
+
+    essential = True
+
+    def __init__(self, root_dir: str):
+        super().__init__(root_dir)
+        self.images: list[tuple[str, int]] = []
+
+    @override
+    def log_image(self, name: str, image: Image, step: int, /) -> None:
+        self.images.append((name, step))
+
+
+class Misspelt(Keeps):
+    def log_images(self, name: str, image: Image, step: int) -> None: ...
+
+
+class Plain(Failing):
+    def cut_after(self, step: int) -> None: ...

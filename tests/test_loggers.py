@@ -8,14 +8,20 @@ import struct
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from logger_examples import Foreign, Keeps
+from PIL import Image
 from runs import HERE, TINY, Freeze, rows, summary, wait_until
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from leyden.trainer.cli.main import main
-from leyden.trainer.core.logger_calls import recorded_argument
+from leyden.trainer.compose.rules.hook_names import misspelt_hooks
+from leyden.trainer.config.schema import load
+from leyden.trainer.core.loggers.calls import recorded_argument
+from leyden.trainer.core.state import RunState
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
 
@@ -69,6 +75,32 @@ def test_an_error_of_a_logger_is_said_once_and_ends_nothing(freeze: Freeze, capl
     assert len(said) == 1
     assert "logger Failing has failed, and the run goes on (said once): RuntimeError: no such service" in said[0]
     assert [row["step"] for row in rows(run_dir)] == ["6", "12", "18", "24", "30", "36"]
+
+
+def test_only_loggers_with_the_contract_get_what_is_not_lightnings(tmp_path: Path) -> None:
+    keeps = Keeps(str(tmp_path))
+    state: Any = SimpleNamespace(fabric=SimpleNamespace(loggers=[Foreign(), keeps]), step=3)
+    RunState.report_image(state, "images/train", Image.new("L", (2, 2)))
+    RunState.report_histograms(state, {"staleness": {0: 1}})
+    assert keeps.images == [("images/train", 3)]
+
+
+NEARLY = {
+    "Misspelt": "Misspelt defines log_images, which nothing calls; the hook of LoggerContract is log_image",
+    "Plain": "Plain defines cut_after, a hook of Leyden's LoggerContract, and does not inherit it",
+}
+
+
+@pytest.mark.parametrize("name", ["Misspelt", "Plain", "Foreign", "Keeps"])
+def test_a_method_that_nothing_would_call_is_found(name: str, freeze: Freeze) -> None:
+    config = load(freeze("run", *TINY, f"+logger.own._target_=logger_examples.{name}", HERE))
+    assert [problem.text for problem in misspelt_hooks(config)] == ([NEARLY[name]] if name in NEARLY else [])
+
+
+def test_a_misspelt_method_is_refused_before_the_start(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*TINY, "+logger.own._target_=logger_examples.Misspelt"]) == 2
+    assert NEARLY["Misspelt"] in capsys.readouterr().err
+    assert not (here / "outputs").exists()
 
 
 @pytest.mark.parametrize("recorded", ["../..", "", "a/b", {}, True, "-x", None])

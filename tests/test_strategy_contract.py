@@ -36,7 +36,7 @@ def test_a_shipped_strategy_declares_before_its_import_what_its_class_declares(t
     declared, cls = DECLARATIONS[target.removeprefix("leyden.trainer.strategies.")], locate(target)
     assert issubclass(cls, StrategyContract)
     assert issubclass(cls, declared)
-    for name in ("needs_divisible_batch", "max_workers"):
+    for name in ("needs_divisible_batch", "max_workers", "replicates_parameters", "can_recompute"):
         assert getattr(cls, name) == getattr(declared, name)
     for name in ("processes", "server_processes"):
         assert getattr(getattr(cls, name, None), "__func__", None) is getattr(

@@ -22,6 +22,7 @@ from dispatch import PretendedCuda
 from machines import topology_config
 
 from leyden.trainer.base.signals import StopRequest
+from leyden.trainer.core.callback_contract import CallbackContract
 from leyden.trainer.core.state import RunState
 from leyden.trainer.engine.build import assemble
 from leyden.trainer.engine.lockstep_epoch import LockstepEpoch
@@ -50,9 +51,9 @@ def run(mode: PretendedCuda, overrides: list[str], workers: int) -> dict[str, An
         state = assemble(config, Path(tempfile.mkdtemp()), StopRequest())
         load_teacher(state)
         state.contract.begin_fit()
-        state.call("on_fit_start")
+        state.call(CallbackContract.on_fit_start)
         epoch = LockstepEpoch(state, mock.Mock())
-        ends = state.callback_hooks("on_step_end")
+        ends = state.callback_hooks(CallbackContract.on_step_end)
         state.log.in_step = True
         parts = iter(state.data.train_parts(0, 0, 4))
         for number in range(3):

@@ -16,10 +16,12 @@ from ..config.lightning.trainer_uses import uses
 from ..config.schema import DATA_FOLDERS, TASK_LOADERS, Config, Target, with_processes, workers_on_node
 from ..config.strategy_class import StrategyDeclarations, declared_before_import, declared_by, hook_problems
 from ..config.targets import find, is_a, parameters_of
+from ..core.callback_contract import ValidatesConfig
 from ..hardware.comm_env import missing_hardware, settings
 from ..hardware.topology import CPU_WORKERS_PER_CORE, cores, device_kind, gpu_count, shares_gpus
 from .rules.contrastive import contrastive
 from .rules.fine_tuning import existing_part, frozen_parameters, initial_weights, teacher_problems, unfreezing
+from .rules.hook_names import misspelt_hooks
 from .rules.launcher_checks import external_launcher, local_launcher, slurm_launcher
 from .rules.logged_metrics import monitored_metrics
 from .rules.optimizer_checks import divided_parameters, group_options, schedule_problems
@@ -73,7 +75,7 @@ def check_classes(config: Config, planned: bool = False) -> Config:
         raise_all(problem for rule in rules for problem in rule(config))
     with_classes: list[Check] = [
         _dataset_class, _task_and_model, _task_loaders, _trainer_uses, _schedule_rules, monitored_metrics, _loggers,
-        _strategy_config, _contrastive, _callback_configs, _lightning_callbacks, _optimizer_rules,
+        misspelt_hooks, _strategy_config, _contrastive, _callback_configs, _lightning_callbacks, _optimizer_rules,
     ]  # fmt: skip
     raise_all(problem for rule in with_classes for problem in rule(config))
     return config
@@ -343,7 +345,7 @@ def _callback_configs(config: Config) -> Iterator[Problem]:
         if node is None:
             continue
         key, cls = f"callbacks.{name}", _class(f"callbacks.{name}", node)
-        if hasattr(cls, "validate_config"):
+        if isinstance(cls, ValidatesConfig):
             yield from cls.validate_config(config, key, node)
 
 

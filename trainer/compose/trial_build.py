@@ -26,6 +26,7 @@ from ..config.faults import built, checked, fault
 from ..config.locate import locate, make_importable
 from ..config.schema import Config, Target
 from ..config.teacher import KEY, described, named_teacher
+from ..core.task_contract import defines
 
 _BATCH = 2
 _UNKNOWN_CLASSES = 10
@@ -123,8 +124,9 @@ class _Network:
         self._node = node
         self._shape = shape
         self._classes = classes
-        self._try: Callable[..., str | None] | None = vars(locate(config.task.target)).get("try_network")
-        """How a task of Leyden's calls the network; None for a user-provided task, whose call is unknown."""
+        task = locate(config.task.target)
+        self._try: Callable[..., str | None] | None = task.try_network if defines(task, "try_network") else None
+        """How the task calls the network; None: unknown, of a class that does not say so itself."""
 
     def problem(self) -> Problem | None:
         """The problem; None also if only values could show it."""

@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
@@ -10,6 +9,7 @@ from pydantic import Field
 from ..base.errors import Problem
 from ..hardware.schema import Count, Strict, Topology
 from .locate import locate, make_importable
+from .misspelt_hooks import Contract, misspelt, not_inherited, own_names
 
 
 class Processes(Strict):
@@ -45,6 +45,13 @@ class StrategyDeclarations:
     shares_activations: ClassVar[bool] = True
     """Whether all workers make the same steps, each on samples of its own, so that a task's training_step may exchange
     tensors with those of the other workers (task=simclr)."""
+
+    replicates_parameters: ClassVar[bool] = False
+    """Whether each worker holds all parameters, gradients and optimizer states, and no more, so that with strategy=fsdp
+    it needs less memory."""
+
+    can_recompute: ClassVar[bool] = True
+    """Whether less memory is needed with trainer.activation_checkpointing."""
 
     local_updates: ClassVar[bool] = False
     """Whether workers train weights of their own, which differ between two exchanges."""
@@ -107,11 +114,11 @@ HOOKS = (
     "share_average", "full_tensors", "tensor_slices", "local_tensors", "full_shapes", "full_state", "load_full_state",
     "shard", "parameter_count", "ledger", "traffic", "device_share", "disconnect", "validate_config", "processes",
     "needs_divisible_batch", "max_workers", "divides_parameters", "can_unfreeze", "shares_activations",
-    "local_updates",
+    "local_updates", "replicates_parameters", "can_recompute",
 )  # fmt: skip
 """Every name that a strategy may define: those of StrategyContract, which a config error must not import."""
 
-_LIBRARIES = ("builtins", "torch", "lightning", "lightning_fabric", "leyden")
+_CONTRACT = Contract("StrategyContract", "leyden.trainer.core.strategy_contract", HOOKS)
 
 
 def hook_problems(found: Any) -> Iterator[Problem]:
@@ -123,25 +130,8 @@ def hook_problems(found: Any) -> Iterator[Problem]:
     if not isinstance(found, type):
         return
     inherits = issubclass(found, StrategyDeclarations)
-    own = [base for base in found.__mro__ if base.__module__.partition(".")[0] not in _LIBRARIES]
-    known = {name for base in found.__mro__ if base not in own for name in vars(base)}
-    names = {name for base in own for name in vars(base) if not name.startswith("_")}
-    for name in sorted(names - known):
-        yield from _hook_problem(found, name, inherits)
-
-
-def _hook_problem(found: type, name: str, inherits: bool) -> Iterator[Problem]:
-    key, cls = "strategy._target_", found.__name__
-    if name in HOOKS and not inherits:
-        base = found.__bases__[0].__name__
-        text = f"{cls} defines {name}, a hook of Leyden's StrategyContract, and does not inherit it"
-        remedy = f"class {cls}(StrategyContract{'' if base == 'object' else f', {base}'}), "
-        yield Problem(key, text, cls, f"{remedy}from leyden.trainer.core.strategy_contract")
-    elif name not in HOOKS and (close := get_close_matches(name, HOOKS, 1, _NEARLY)):
-        text = f"{cls} defines {name}, which nothing calls; the hook of StrategyContract is {close[0]}"
-        yield Problem(key, text, cls, f"def {close[0]}, or _{name} if it is not a hook")
-
-
-_NEARLY = 0.85
-"""Similarity (difflib's ratio) above which a name is a misspelt hook: evaluation_weights is another word, eval_weight
-is not."""
+    for name in sorted(own_names(found)):
+        if name in HOOKS and not inherits:
+            yield not_inherited("strategy", found, name, _CONTRACT)
+        else:
+            yield from misspelt("strategy", found, name, _CONTRACT)

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from .callback_contract import CallbackContract
 from .state import RunState
 
 
@@ -10,7 +11,7 @@ class EvalWeights:
 
     def __init__(self, state: RunState):
         self._contexts = [state.contract.eval_weights(state.task)]
-        self._contexts += [evaluated(state) for evaluated in state.callback_hooks("evaluated")]
+        self._contexts += [evaluated(state) for evaluated in state.callback_hooks(CallbackContract.evaluated)]
 
     def __enter__(self) -> None:
         for context in self._contexts:

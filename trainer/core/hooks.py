@@ -1,13 +1,16 @@
-"""Hooks of LightningModules and data modules, called as Lightning's Trainer calls them."""
+"""Hooks of LightningModules and data modules, called as Lightning's Trainer calls them; those of Leyden's contracts."""
 
 import inspect
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from lightning.pytorch import LightningDataModule, LightningModule
 
 from ..config.lightning.base_classes import overrides
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 
 class Hooks:
@@ -40,6 +43,14 @@ class Hooks:
             answer = method(*arguments[:taken])
             if answer is not None and hook == "on_train_batch_start" and answer == -1:
                 raise NotImplementedError("on_train_batch_start returned -1: an epoch's rest cannot be skipped")
+
+
+def own_hook(
+    value: object, hook: Callable[Concatenate[Any, Parameters], Result]
+) -> Callable[Parameters, Result] | None:
+    """An object's method of a contract's hook; None: it has none, or inherits the contract's default."""
+    method = getattr(value, hook.__name__, None)
+    return None if getattr(method, "__func__", None) is hook else method
 
 
 def positional(method: Callable[..., Any]) -> int:

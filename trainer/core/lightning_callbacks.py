@@ -10,10 +10,12 @@ from typing import Any
 
 from lightning.pytorch import LightningModule
 from lightning.pytorch.loggers.logger import DummyLogger
+from typing_extensions import override
 
 from ..base.log import log
 from ..config.lightning.base_classes import is_lightning_module, lightning_base, overrides
 from ..config.lightning.callbacks import is_lightning_callback, refusal
+from .callback_contract import CallbackContract
 from .state import RunState
 from .trainer_view.view import TrainerView
 
@@ -55,15 +57,17 @@ class ObservedTrainer(TrainerView):
         return SimpleNamespace(should_update_logs=due or self.should_stop)
 
 
-class Observer:
+class Observer(CallbackContract):
     """One Lightning callback, and its state in checkpoints."""
 
     def __init__(self, callback: Any):
         self.callback = callback
 
+    @override
     def state_dict(self) -> dict[str, Any]:
         return self.callback.state_dict()
 
+    @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if state:
             self.callback.load_state_dict(state)

@@ -264,6 +264,14 @@ class CheckpointCallback(Protocol):
 
 
 @runtime_checkable
+class RankingCallback(Protocol):
+    """A callback that ranks checkpoints, as `callbacks.checkpoint` does."""
+
+    best: list[tuple[float, int]]
+    """Value and step of each, the best first."""
+
+
+@runtime_checkable
 class EarlyStoppingCallback(Protocol):
     """A callback that ends training early: the attributes of Lightning's EarlyStopping that modules read."""
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Concatenate
 
 import torch
 from lightning.fabric import Fabric
@@ -21,9 +21,10 @@ from . import threads
 from .checkpoints.background_writer import BackgroundWriter
 from .checkpoints.host_snapshot import HostSnapshot
 from .configure_optimizers import ScheduleEntry
-from .hooks import Hooks
+from .hooks import Hooks, Parameters, Result, own_hook
 from .keyed.dropout import SampleKeys
-from .logger_calls import call_logger, log_image
+from .loggers.calls import call_logger
+from .loggers.contract import LoggerContract
 from .metric_log import MetricLog
 from .network.loss_watch import LossWatch
 from .session_time import session_time
@@ -176,14 +177,20 @@ class RunState:
         assert isinstance(total, torch.Tensor)
         return float(total)
 
-    def call(self, hook: str) -> None:
-        """Call a hook of every callback that has it, in the config's order."""
+    def call(self, hook: Callable[[Any, "RunState"], object]) -> None:
+        """Call a hook of every callback that has it, in the config's order.
+
+        Args:
+            hook: of CallbackContract.
+        """
         for method in self.callback_hooks(hook):
             method(self)
 
-    def callback_hooks(self, hook: str) -> list[Callable[..., Any]]:
+    def callback_hooks(
+        self, hook: Callable[Concatenate[Any, Parameters], Result]
+    ) -> list[Callable[Parameters, Result]]:
         """This hook of every callback that has it, in the config's order."""
-        methods = (getattr(callback, hook, None) for callback in self.callbacks.values())
+        methods = (own_hook(callback, hook) for callback in self.callbacks.values())
         return [method for method in methods if method is not None]
 
     def learning_rate(self) -> float:
@@ -200,18 +207,20 @@ class RunState:
             values = {name: value for name, value in values.items() if name not in self.unlogged}
         if values and self.fabric.is_global_zero:
             for logger in self.fabric.loggers:
-                call_logger(logger, "log_metrics", values, step=self.step)
+                call_logger(logger, logger.log_metrics, values, step=self.step)
 
     def report_histograms(self, histograms: dict[str, dict[int, int]]) -> None:
-        """Pass counts by value to the loggers that support histograms."""
+        """Pass counts by value to the loggers that inherit LoggerContract."""
         for logger in self.fabric.loggers:
-            for name, counts in histograms.items():
-                call_logger(logger, "log_histogram", name, counts, self.step)
+            if isinstance(logger, LoggerContract):
+                for name, counts in histograms.items():
+                    call_logger(logger, logger.log_histogram, name, counts, self.step)
 
     def report_image(self, name: str, image: Image) -> None:
-        """Pass an image to the loggers that support images."""
+        """Pass an image to the loggers that inherit LoggerContract."""
         for logger in self.fabric.loggers:
-            log_image(logger, name, image, self.step)
+            if isinstance(logger, LoggerContract):
+                call_logger(logger, logger.log_image, name, image, self.step)
 
 
 def limited(limit: int | float, available: int, config: Config) -> int:

@@ -28,12 +28,13 @@ from ..config.lightning.base_classes import overrides
 from ..config.locate import locate
 from ..config.schema import TASK_LOADERS, Config
 from ..config.targets import is_data_module, takes
+from ..core.callback_contract import CallbackContract
 from ..core.configure_optimizers import ScheduleEntry, read_configure_optimizers
 from ..core.hooks import Hooks
 from ..core.keyed.modules import keyed
 from ..core.lightning_adapter import attach, refused, set_module_precision, unused_of_task
 from ..core.lightning_callbacks import observe
-from ..core.logger_calls import record_when_used, recorded_argument
+from ..core.loggers.calls import record_when_used, recorded_argument
 from ..core.network.activation_checkpointing import checkpoint_activations
 from ..core.network.freezing import Freezing
 from ..core.network.optimizer import built_optimizer, optimizer_options
@@ -41,6 +42,7 @@ from ..core.network.parameter_groups import Options
 from ..core.state import RunState
 from ..core.strategy_contract import StrategyContract, contract_of
 from ..core.sync_batchnorm import synchronized
+from ..core.task_contract import takes_multi_label
 from ..data.datamodule import ImageData
 from ..data.lightning_data import LoaderData
 from ..data.splits import Splits
@@ -137,7 +139,9 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     heartbeat.at(START, 0)
     set_module_precision(task, fabric.device)
     optimizer, schedules = make_optimizer(config, task, state, options)
-    sets_rates = any(getattr(callback, "sets_learning_rates", False) for callback in state.callbacks.values())
+    sets_rates = any(
+        isinstance(each, CallbackContract) and each.sets_learning_rates for each in state.callbacks.values()
+    )
     state.schedules = [] if sets_rates else schedules
     refuse_unclippable(config, optimizer)
     state.optimizer = fabric.setup_optimizers(optimizer)
@@ -291,7 +295,7 @@ def _refuse_one_class(config: Config, data: Any) -> None:
         CannotStart: the task predicts one class of several, and the data has one.
     """
     task, classes = locate(config.task.target), getattr(data, "classes", None)
-    if classes is None or classes > 1 or getattr(task, "multi_label", None) is not False:
+    if classes is None or classes > 1 or takes_multi_label(task) is not False:
         return
     root = config.dataset.arguments.get("root")
     key, value = ("dataset", config.dataset.target) if root is None else ("dataset.root", shown(Path(str(root))))
@@ -303,7 +307,7 @@ def _refuse_one_class(config: Config, data: Any) -> None:
 
 def _refuse_other_targets(task: LightningModule, data: Any) -> None:
     """Raise ValueError where the task takes other targets than the dataset has."""
-    several, taken = getattr(data, "multi_label", None), getattr(task, "multi_label", None)
+    several, taken = getattr(data, "multi_label", None), takes_multi_label(task)
     if several is None or taken is None or several == taken:
         return
     given = "any number of classes" if several else "one class (the dataset does not declare multi_label)"

@@ -7,7 +7,9 @@ import torch
 
 from ..base.errors import Explained
 from ..base.heartbeat import heartbeat
+from ..config.locate import locate
 from ..config.schema import Config
+from ..config.strategy_class import declared_before_import, declared_by
 
 GB = 1e9
 
@@ -47,14 +49,16 @@ def _is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
 
 def _less(config: Config) -> Iterator[str]:
     """Overrides with which the run needs less memory."""
+    target = config.strategy.target
+    declared = declared_before_import(target) or declared_by(locate(target))
     parts = 2 * config.trainer.accumulate_grad_batches
     if config.batch_size >= parts * config.topology.workers:
         yield f"trainer.accumulate_grad_batches={parts} (the same batch, in more parts)"
-    if not config.trainer.activation_checkpointing and not config.strategy.target.endswith((".Hybrid", ".Spatial")):
+    if not config.trainer.activation_checkpointing and declared.can_recompute:
         yield "trainer.activation_checkpointing=true (repeated blocks are computed again in the backward)"
     if config.trainer.precision == "32-true":
         yield "trainer.precision=bf16-mixed (activations of half the size)"
-    if config.topology.workers > 1 and config.strategy.target.endswith(".DDP"):
+    if config.topology.workers > 1 and declared.replicates_parameters:
         yield "strategy=fsdp (parameters, gradients and optimizer states divided among the workers)"
     yield "a smaller batch_size (leyden find batch_size, with the same overrides, finds the largest that fits)"
     yield "a smaller model or image size"

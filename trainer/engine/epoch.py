@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from ..base.heartbeat import CALLBACKS, SYNCHRONIZATION, heartbeat
 from ..core.batch import BadSamples, Part
+from ..core.callback_contract import CallbackContract
 from ..core.communication.plain_values import all_gather_values
 from ..core.metric_log import NoReduction
 from ..core.state import RunState
@@ -45,7 +46,7 @@ class Epoch(ABC):
         self.data_ended = False
         self._logged_at = state.step
         self._logged_times = self._interval_began = copy(state.times)
-        self._on_step_end = [progress.look, *state.callback_hooks("on_step_end")]
+        self._on_step_end = [progress.look, *state.callback_hooks(CallbackContract.on_step_end)]
 
     @abstractmethod
     def train_steps(self) -> None:
@@ -118,7 +119,7 @@ class Epoch(ABC):
         """Validate between two steps. What is saved at this step is saved after it, so that a resumption goes on."""
         validate(self.state)
         with heartbeat.phase(CALLBACKS, "a validation's end"):
-            self.state.call("on_validation_end")
+            self.state.call(CallbackContract.on_validation_end)
         if self.state.save_wanted:
             self.save()
 
@@ -211,8 +212,8 @@ class Epoch(ABC):
             state.step_in_epoch = 0
         with heartbeat.phase(CALLBACKS, "an epoch's end"):
             if state.validated_at == state.step and not seen_by_callbacks:
-                state.call("on_validation_end")
-            state.call("on_epoch_end")
+                state.call(CallbackContract.on_validation_end)
+            state.call(CallbackContract.on_epoch_end)
         if state.save_wanted:
             self.save()
         if state.copies_wanted:

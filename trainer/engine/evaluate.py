@@ -10,6 +10,7 @@ from torchmetrics import Metric
 
 from ..base.heartbeat import CALLBACKS, EVALUATION, SYNCHRONIZATION, heartbeat
 from ..config.lightning.base_classes import overrides
+from ..core.callback_contract import CallbackContract
 from ..core.eval_weights import EvalWeights
 from ..core.hooks import positional
 from ..core.lightning_adapter import batch_transfer
@@ -19,6 +20,8 @@ from ..core.state import RunState, limited
 from ..core.trainer_view.view import TrainerView
 
 Split = Literal["val", "test"]
+
+_BatchObserver = Callable[[RunState, str, int, Any, Any], None]
 
 
 def evaluate(
@@ -45,9 +48,8 @@ def evaluate(
     occasion = "sanity check" if view_of(state).sanity_checking else split
     with _evaluating(state, split, weights):
         with heartbeat.phase(EVALUATION, occasion):
-            _evaluate_batches(
-                state, split, stage, limit, state.callback_hooks("on_evaluation_batch") if weights is None else []
-            )
+            observers = state.callback_hooks(CallbackContract.on_evaluation_batch) if weights is None else []
+            _evaluate_batches(state, split, stage, limit, observers)
         with heartbeat.phase(SYNCHRONIZATION, occasion):
             values = state.log.epoch_values(state.fabric.strategy)
         if weights is None:
@@ -60,7 +62,7 @@ def evaluate(
 
 
 def _evaluate_batches(
-    state: RunState, split: Split, stage: str, limit: int | float, observers: Sequence[Callable[..., None]]
+    state: RunState, split: Split, stage: str, limit: int | float, observers: Sequence[_BatchObserver]
 ) -> None:
     state.hooks(f"on_{stage}_start")
     state.hooks(f"on_{stage}_epoch_start")

@@ -9,6 +9,7 @@ fit -> epochs (`LockstepEpoch`, `TicketEpoch`) -> steps (`TrainingStep`: data, f
 import torch
 
 from ..base.heartbeat import CALLBACKS, SYNCHRONIZATION, heartbeat
+from ..core.callback_contract import CallbackContract
 from ..core.checkpoints.checkpoint_io import NotFinite
 from ..core.communication.plain_values import broadcast_value
 from ..core.state import RunState
@@ -37,7 +38,7 @@ def fit(state: RunState) -> None:
     view_of(state).training = True
     with heartbeat.phase(CALLBACKS, "the training's start"):
         state.hooks("on_fit_start")
-        state.call("on_fit_start")
+        state.call(CallbackContract.on_fit_start)
     sanity_check(state)
     state.hooks("on_train_start")
     _begin_time(state)

@@ -11,7 +11,9 @@ from ..base.paths import shown
 from ..base.versions import versions
 from ..config.hyperparameters import hyperparameters, title, varied
 from ..core import threads
-from ..core.logger_calls import call_logger
+from ..core.loggers.calls import call_logger
+from ..core.loggers.contract import LoggerContract
+from ..core.protocols import RankingCallback
 from ..core.state import RunState
 from ..core.step_timer import StepTimes
 from ..data.contents import found
@@ -70,7 +72,8 @@ def summarize(state: RunState, status: str, throughput: float, communication: di
     if not times.steps and sessions:  # all was trained before this session, which has only tested it
         throughput = sessions[-1]["samples_per_second"]
     good = goodput(sessions)
-    best = getattr(state.callbacks.get("checkpoint"), "best", [])
+    ranking = state.callbacks.get("checkpoint")
+    best = ranking.best if isinstance(ranking, RankingCallback) else []
     return {
         "status": status,
         "metrics": dict(state.metrics),
@@ -113,12 +116,12 @@ def finish(state: RunState, status: str) -> None:
         summary["plan"] = planned
         values = {f"plan/{name}": value for name, value in planned.items() if isinstance(value, float)}
         for logger in state.fabric.loggers:
-            call_logger(logger, "log_metrics", values, state.step)
+            call_logger(logger, logger.log_metrics, values, state.step)
     write_summary(state.run_dir, summary)
     if status == "done" and not state.config.trainer.fast_dev_run:
         _log_hyperparameters(state)
     for logger in state.fabric.loggers:
-        call_logger(logger, "finalize", "success")
+        call_logger(logger, logger.finalize, "success")
     log.info("%s: %d steps, %d samples, %s", status, state.step, state.samples, state.run_dir)
 
 
@@ -140,7 +143,8 @@ def _log_hyperparameters(state: RunState) -> None:
     config = state.config
     name, parameters, differ = title(config, state.run_dir), hyperparameters(config), varied(config)
     for logger in state.fabric.loggers:
-        call_logger(logger, "log_final", name, parameters, differ, _columns(state))
+        if isinstance(logger, LoggerContract):
+            call_logger(logger, logger.log_final, name, parameters, differ, _columns(state))
 
 
 def _columns(state: RunState) -> list[str]:

@@ -1,18 +1,20 @@
 """trainer.profiler: some optimizer steps as a trace for Perfetto (ui.perfetto.dev), with the phases of a step named."""
 
 import torch
+from typing_extensions import override
 
 from ..base.heartbeat import PHASES, heartbeat
 from ..base.log import log
 from ..base.paths import shown
 from ..config.schema import ProfilerOptions
+from ..core.callback_contract import CallbackContract
 from ..core.state import RunState
 
 FOLDER = "profile"
 """Folder of the traces in the run's folder."""
 
 
-class StepProfiler:
+class StepProfiler(CallbackContract):
     """A callback that writes RUN/profile/rank-R-steps-A-B.json.gz, a file of each worker.
 
     Operations of the host, kernels of the device, and the phases of the heartbeat: data, forward, backward, update, a
@@ -28,20 +30,24 @@ class StepProfiler:
         self._profile: torch.profiler.profile | None = None
         self._phase: torch.profiler.record_function | None = None
 
+    @override
     def on_fit_start(self, state: RunState) -> None:
         self._first = state.step + self._options.first_step
         self._begin_at(state)
 
+    @override
     def on_step_end(self, state: RunState) -> None:
         if self._profile is not None and state.step >= self._first + self._options.steps - 1:
             self._end(state)
         self._begin_at(state)
 
+    @override
     def on_fit_end(self, state: RunState) -> None:
         """The training ended among the steps: what there is of them."""
         if self._profile is not None:
             self._end(state)
 
+    @override
     def on_exception(self, state: RunState) -> None:
         self.on_fit_end(state)
 

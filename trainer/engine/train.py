@@ -18,13 +18,14 @@ from ..config.ended_runs import end_reason
 from ..config.evaluation_data import evaluates_initial_weights, metrics_file
 from ..config.faults import stated
 from ..config.job import JobSpec
+from ..core.callback_contract import CallbackContract
 from ..core.checkpoints import checkpoint_io
 from ..core.checkpoints.checkpoint_content import misfit
 from ..core.checkpoints.checkpoint_io import NotFiniteCheckpoint
 from ..core.checkpoints.container import DamagedCheckpoint
 from ..core.checkpoints.sharded_checkpoint import CheckpointShards
 from ..core.communication.plain_values import all_gather_values, broadcast_value
-from ..core.logger_files import cut_logger
+from ..core.loggers.files import cut_logger
 from ..core.state import RunState
 from ..data.contents.identity import accepted, changes_since, digest_of, other_content
 from ..data.datamodule import ImageData
@@ -227,7 +228,7 @@ def test(state: RunState) -> str:
 def end(state: RunState, status: str) -> None:
     """End a session: the last hooks, and the run's summary."""
     heartbeat.at(CALLBACKS, state.step, "the training's end")
-    state.call("on_fit_end")
+    state.call(CallbackContract.on_fit_end)
     state.hooks("teardown", "fit")
     with heartbeat.phase(SYNCHRONIZATION):
         finish(state, status)
@@ -241,7 +242,7 @@ def evaluate_only(state: RunState) -> str:
     """
     found: dict[str, float] = {}
     heartbeat.at(CALLBACKS, state.step)
-    state.call("on_fit_start")
+    state.call(CallbackContract.on_fit_start)
     for split in ("val", "test"):
         if not state.data.has(split):
             continue
@@ -251,7 +252,7 @@ def evaluate_only(state: RunState) -> str:
         for name, value in values.items():
             if state.fabric.is_global_zero:
                 log.info("%-12s %.6g", name, value)
-    state.call("on_fit_end")
+    state.call(CallbackContract.on_fit_end)
     file = metrics_file()
     if file is not None and state.fabric.is_global_zero:
         _write_metrics(file, state, found)

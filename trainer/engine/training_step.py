@@ -10,6 +10,7 @@ from torch import Tensor
 from ..base.heartbeat import BACKWARD, DATA, FORWARD, UPDATE, heartbeat
 from ..base.log import log
 from ..core.batch import Part
+from ..core.callback_contract import CallbackContract
 from ..core.configure_optimizers import ScheduleEntry
 from ..core.hooks import positional
 from ..core.lightning_adapter import batch_transfer
@@ -49,7 +50,7 @@ class TrainingStep:
         self.batch_idx = state.step_in_epoch * self._trainer.accumulate_grad_batches
         state.batch_idx = self.batch_idx - 1
         self.incomplete = False
-        self._on_batch = state.callback_hooks("on_train_batch")
+        self._on_batch = state.callback_hooks(CallbackContract.on_train_batch)
         self._takes_batch_idx = positional(state.task.training_step) > 1
         self._transfer = batch_transfer(state)
         self._draws = PartDraws(state)

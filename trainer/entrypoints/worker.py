@@ -144,6 +144,7 @@ def _dispatch(job: JobSpec, stop_request: StopRequest) -> str:
 
 
 def _train_or_evaluate(job: JobSpec, stop_request: StopRequest) -> str:
+    from ..core.callback_contract import CallbackContract
     from ..engine.train import cut_loggers, evaluate_only, prepare, train
 
     state = prepare(job, stop_request)
@@ -155,7 +156,7 @@ def _train_or_evaluate(job: JobSpec, stop_request: StopRequest) -> str:
         return status
     except Exception as error:
         with suppress(OSError):  # of a full disk, as the error itself may be
-            state.call("on_exception")
+            state.call(CallbackContract.on_exception)
             state.hooks("on_exception", error)
         raise
     finally:

@@ -10,15 +10,17 @@ from typing import Any, ClassVar
 from lightning.fabric.loggers import Logger
 from PIL.Image import Image
 from PIL.Image import open as open_image
+from typing_extensions import override
 
 from ..config.schema import Config
-from ..core.logger_calls import call_logger, log_image
-from ..core.logger_files import cut_logger
+from ..core.loggers.calls import call_logger
+from ..core.loggers.contract import LoggerContract
+from ..core.loggers.files import cut_logger
 from ..engine.build import make_loggers
 from .messages import LogEntry, LoggedHistogram, LoggedImage, LoggedMetrics, LoggedResult
 
 
-class LogForwarder(Logger):
+class LogForwarder(LoggerContract, Logger):
     """Logger that collects the entries of a sub-epoch for the coordinator.
 
     TensorBoard and CSV files take one writer at a time, and a model has as many workers as partitions.
@@ -44,15 +46,18 @@ class LogForwarder(Logger):
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         self.entries.append(LoggedMetrics({name: float(value) for name, value in metrics.items()}, step))
 
-    def log_histogram(self, name: str, counts: Mapping[int, int], step: int) -> None:
+    @override
+    def log_histogram(self, name: str, counts: Mapping[int, int], step: int, /) -> None:
         self.entries.append(LoggedHistogram(name, dict(sorted(counts.items())), step))
 
-    def log_image(self, name: str, image: Image, step: int) -> None:
+    @override
+    def log_image(self, name: str, image: Image, step: int, /) -> None:
         file = BytesIO()
         image.save(file, "PNG")
         self.entries.append(LoggedImage(name, b64encode(file.getvalue()).decode(), step))
 
-    def log_final(self, name: str, parameters: dict[str, Any], varied: list[str], metrics: list[str]) -> None:
+    @override
+    def log_final(self, name: str, parameters: dict[str, Any], varied: list[str], metrics: list[str], /) -> None:
         self.entries.append(LoggedResult(name, parameters, varied, metrics))
 
     def drain(self) -> list[LogEntry]:
@@ -74,24 +79,23 @@ class TrialLoggers:
 
     def write(self, entries: Iterable[LogEntry]) -> None:
         for entry in entries:
-            match entry:
-                case LoggedMetrics(metrics, step):
-                    self._call("log_metrics", metrics, step)
-                case LoggedHistogram(name, counts, step):
-                    self._call("log_histogram", name, counts, step)
-                case LoggedImage(name, png, step):
-                    self._log_image(name, open_image(BytesIO(b64decode(png)), formats=["PNG"]), step)
-                case LoggedResult(name, parameters, varied, metrics):
-                    self._call("log_final", name, parameters, varied, metrics)
-
-    def _call(self, method: str, *arguments: Any) -> None:
-        for logger in self._loggers:
-            call_logger(logger, method, *arguments)
-
-    def _log_image(self, name: str, image: Image, step: int) -> None:
-        for logger in self._loggers:
-            log_image(logger, name, image, step)
+            for logger in self._loggers:
+                _write(logger, entry)
 
     def close(self) -> None:
         for logger in self._loggers:
-            call_logger(logger, "finalize", "success")
+            call_logger(logger, logger.finalize, "success")
+
+
+def _write(logger: Logger, entry: LogEntry) -> None:
+    if isinstance(entry, LoggedMetrics):
+        call_logger(logger, logger.log_metrics, entry.metrics, entry.step)
+    elif isinstance(logger, LoggerContract):
+        match entry:
+            case LoggedHistogram(name, counts, step):
+                call_logger(logger, logger.log_histogram, name, counts, step)
+            case LoggedImage(name, png, step):
+                image = open_image(BytesIO(b64decode(png)), formats=["PNG"])
+                call_logger(logger, logger.log_image, name, image, step)
+            case LoggedResult(name, parameters, varied, metrics):
+                call_logger(logger, logger.log_final, name, parameters, varied, metrics)

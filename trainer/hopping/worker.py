@@ -19,6 +19,7 @@ from ..base.signals import STATUS, StopRequest
 from ..base.system_errors import system_errors
 from ..config.faults import stated
 from ..config.schema import Config, load
+from ..core.callback_contract import CallbackContract
 from ..core.checkpoints import checkpoint_io
 from ..core.state import RunState
 from ..data.contents.found import announce, found_in, keep
@@ -182,7 +183,7 @@ class HoppingWorker:
             self.coordinator.send(SubEpochStarted(request.number, hop))
             status = train(state, request.epoch, request.partitions, request.stop_reason)
         except Exception as error:
-            state.call("on_exception")
+            state.call(CallbackContract.on_exception)
             state.hooks("on_exception", error)
             raise
         finally:

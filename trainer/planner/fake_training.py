@@ -22,6 +22,7 @@ from ..config.locate import locate
 from ..config.schema import TASK_LOADERS, Config
 from ..config.targets import build, is_data_module
 from ..config.teacher import described, named_teacher
+from ..core.callback_contract import averages_weights
 from ..core.configure_optimizers import read_configure_optimizers
 from ..core.keyed.dropout import SampleKeys
 from ..core.keyed.modules import keyed
@@ -29,6 +30,7 @@ from ..core.network.activation_checkpointing import checkpoint_activations
 from ..core.network.freezing import Freezing
 from ..core.network.optimizer import built_optimizer, optimizer_options
 from ..core.protocols import Student
+from ..core.task_contract import takes_multi_label
 from ..hardware.topology import device_kind
 from .torch_compat import unset_fake_temporarily
 
@@ -82,7 +84,7 @@ class FakeTraining:
         rows = samples * self.views
         pixels = torch.empty(rows, *self.image_shape, dtype=torch.uint8)
         labels = torch.zeros(rows, dtype=torch.int64)
-        if getattr(self.task, "multi_label", False):
+        if takes_multi_label(self.task):
             labels = torch.zeros(rows, self.classes)
         keys = torch.zeros(rows, dtype=torch.int64)
         self.sample_keys.set(keys)
@@ -116,7 +118,7 @@ def fake_training(config: Config) -> FakeTraining:
     averages = [
         [w.detach().to(torch.promote_types(w.dtype, torch.float32)).clone() for w in task.parameters()]
         for node in config.callbacks.values()
-        if node is not None and getattr(locate(node.target), "averages_weights", False)
+        if node is not None and averages_weights(locate(node.target))
     ]
     views = views_of(config, shape)
     return FakeTraining(config, task, optimizer, precision, sample_keys, shape, classes, views, averages, trainer)

@@ -20,6 +20,7 @@ class UnusedParameters(StrategyDeclarations):
     """strategy=ddp, which can train with parameters that get no gradient."""
 
     can_unfreeze = True
+    replicates_parameters = True
 
 
 class OwnBatchShares(StrategyDeclarations):
@@ -28,6 +29,8 @@ class OwnBatchShares(StrategyDeclarations):
     needs_divisible_batch = False
     divides_parameters = True
     shares_activations = False
+    replicates_parameters = False
+    can_recompute = False
 
 
 class ShardedParameters(StrategyDeclarations):

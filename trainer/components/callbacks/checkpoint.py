@@ -6,14 +6,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from typing_extensions import override
 
 from ...base.log import log
+from ...core.callback_contract import CallbackContract
 from ...core.state import RunState
 from ...runs import checkpoints
 from ...runs.checkpoints import LAST, folder, path_in
 
 
-class Checkpoint:
+class Checkpoint(CallbackContract):
     """Retention of the newest and the best checkpoints of a run.
 
     Args:
@@ -72,22 +74,26 @@ class Checkpoint:
         there_is = self._folder is not None and (self._folder / LAST).exists()
         return str(self._folder / LAST) if self._folder is not None and there_is else ""
 
+    @override
     def on_fit_start(self, state: RunState) -> None:
         self._folder = folder(state.run_dir)
         self._seen = state.step
 
+    @override
     def on_step_end(self, state: RunState) -> None:
         # an asynchronous worker skips steps
         if self.every_n_steps is not None and state.step // self.every_n_steps > self._seen // self.every_n_steps:
             state.save_wanted = True
         self._seen = max(self._seen, state.step)
 
+    @override
     def on_validation_end(self, state: RunState) -> None:
         """Rank inside an epoch (its end ranks by itself): a new best one needs a file."""
         if state.step_in_epoch:
             self._rank(state)
             state.save_wanted = state.save_wanted or any(step == state.step for _, step in self.best)
 
+    @override
     def on_epoch_end(self, state: RunState) -> None:
         last = state.step >= state.total_steps or state.stop_reason is not None
         if state.epoch % self.every_n_epochs == 0 or last:
@@ -109,6 +115,7 @@ class Checkpoint:
             self.best.sort(key=lambda entry: (-self.sign * entry[0], entry[1]))
             del self.best[self.save_top_k :]
 
+    @override
     def on_checkpoint(self, state: RunState) -> None:
         """Remove checkpoints that are neither among the newest nor the best. On rank 0, after the new one is safe.
 
@@ -124,10 +131,12 @@ class Checkpoint:
         # to free the blocks of a large file takes milliseconds
         state.checkpoint_writer.defer(lambda: _remove(obsolete))
 
+    @override
     def state_dict(self) -> dict[str, Any]:
         self._best_when_saved = [step for _, step in self.best]
         return {"best": [list(entry) for entry in self.best]}
 
+    @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best = [(float(value), int(step)) for value, step in state["best"]]
 

@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
+from typing_extensions import override
 
+from ...core.callback_contract import CallbackContract
 from ...core.communication.plain_values import broadcast_value
 from ...core.state import RunState
 
@@ -17,7 +19,7 @@ _NAMED = 40
 _WHITE, _BLUE = torch.full((3,), 255.0, dtype=torch.float64), torch.tensor([8.0, 48.0, 107.0], dtype=torch.float64)
 
 
-class ConfusionMatrix:
+class ConfusionMatrix(CallbackContract):
     """Counts of samples by true class (rows) and predicted class (columns), over all workers.
 
     Logged at the run's end as `confusion/val` and `confusion/test`, of the newest evaluation of each, if the task's
@@ -38,13 +40,16 @@ class ConfusionMatrix:
         """By split: int64, (classes, classes)."""
         self._training = False
 
+    @override
     def on_validation_end(self, state: RunState) -> None:
         # not by a batch of this worker: of asynchronous workers one may train none, and reporting is collective
         self._training = True  # `leyden eval` must not write to a run's files
 
+    @override
     def on_epoch_end(self, state: RunState) -> None:
         self._training = True
 
+    @override
     def on_evaluation_batch(self, state: RunState, split: str, index: int, output: Any, batch: Any) -> None:
         labels = batch[1] if isinstance(batch, list | tuple) and len(batch) == 2 else None
         if not _scores_of(output, labels) or output.shape[1] > self.max_classes:
@@ -55,6 +60,7 @@ class ConfusionMatrix:
         cells = labels * classes + output.argmax(1)
         self.counts[split].view(-1).index_add_(0, cells, torch.ones_like(cells))
 
+    @override
     def on_fit_end(self, state: RunState) -> None:
         """Report the matrices. Collective."""
         if not self._training:

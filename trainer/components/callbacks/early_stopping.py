@@ -3,12 +3,14 @@
 from typing import Any, Literal
 
 import torch
+from typing_extensions import override
 
 from ...base.errors import NotLogged
+from ...core.callback_contract import CallbackContract
 from ...core.state import RunState
 
 
-class EarlyStopping:
+class EarlyStopping(CallbackContract):
     """Stops when `monitor` has not improved by `min_delta` for `patience` validations in a row.
 
     Raises:
@@ -39,6 +41,7 @@ class EarlyStopping:
         """Infinitely bad before the first validation, as in Lightning."""
         return torch.tensor(self.sign * (float("-inf") if self.best is None else self.best))
 
+    @override
     def on_validation_end(self, state: RunState) -> None:
         if self.monitor not in state.metrics:
             raise NotLogged("callbacks.early_stopping.monitor", self.monitor, state.metrics)
@@ -52,10 +55,12 @@ class EarlyStopping:
                 f"{self.monitor} has not improved on {self.sign * self.best:.6g} for {self.patience} validations"
             )
 
+    @override
     def state_dict(self) -> dict[str, Any]:
         stopped = self.without_improvement >= self.patience
         return {"best": self.best, "without_improvement": self.without_improvement, "stopped": stopped}
 
+    @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.best = None if state["best"] is None else float(state["best"])
         self.without_improvement = int(state["without_improvement"])

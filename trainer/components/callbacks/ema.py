@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from typing_extensions import override
 
 from ...base.errors import Problem
 from ...config.schema import Config, Target
@@ -48,6 +49,7 @@ class EMA(WeightAverage):
         self._due = False
         """Whether an update is pending: on a sum over workers, or on deferred optimizer steps."""
 
+    @override
     @staticmethod
     def validate_config(config: Config, key: str, node: Target) -> Iterator[Problem]:
         """What cannot work, before anything starts."""
@@ -56,6 +58,7 @@ class EMA(WeightAverage):
             text = "is kept by rank 0, and with strategy.execution.elastic=true a restarted one has lost it"
             yield Problem(key, text, node.target, "strategy.execution.elastic=false")
 
+    @override
     def on_fit_start(self, state: RunState) -> None:
         self._state, self._seen = state, state.step
         if self._loaded is not None:
@@ -66,6 +69,7 @@ class EMA(WeightAverage):
             with state.contract.eval_weights(state.task):
                 self.average = [precise(w.detach().clone()) for w in state.task.parameters()]
 
+    @override
     def on_step_end(self, state: RunState) -> None:
         if state.contract.updates_pending():  # the weights are still those of the previous step
             self._update(state)
@@ -95,6 +99,7 @@ class EMA(WeightAverage):
         t = self.updates
         return min(self.decay, (1 + t) / (10 + t)) if self.warmup else self.decay
 
+    @override
     @contextmanager
     def evaluated(self, state: RunState) -> Iterator[None]:
         """The average in place of the weights. Deferred steps of a strategy are done (`flush_pending_updates`)."""
@@ -106,6 +111,7 @@ class EMA(WeightAverage):
         with self.in_place(state):
             yield
 
+    @override
     def state_dict(self) -> dict[str, Any]:
         """The average by the parameters' names, in one device's layout except for `pieces`. Collective."""
         if self._state is None:  # training has not begun

@@ -5,12 +5,15 @@ import signal
 from typing import Any
 
 import torch
+from typing_extensions import override
+
+from ...core.callback_contract import CallbackContract
 
 KILLED = "killed"
 """File in the run folder that says that the worker has been killed."""
 
 
-class KillOnce:
+class KillOnce(CallbackContract):
     """SIGKILL to the last worker after a step, once in a run.
 
     Args:
@@ -20,6 +23,7 @@ class KillOnce:
     def __init__(self, step: int = 3):
         self.step = step
 
+    @override
     def on_step_end(self, state: Any) -> None:
         mark = state.run_dir / KILLED
         last = state.fabric.global_rank == state.fabric.world_size - 1
@@ -28,7 +32,7 @@ class KillOnce:
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-class RefuseHostWaits:
+class RefuseHostWaits(CallbackContract):
     """An error for each operation that lets the host wait for its GPU, in the middle of a run without a log.
 
     Args:
@@ -40,11 +44,13 @@ class RefuseHostWaits:
         self.after = after
         self.until = until
 
+    @override
     def on_step_end(self, state: Any) -> None:
         modes = {self.after: "error", self.until: "default"}
         if state.step in modes and state.fabric.device.type == "cuda":
             torch.cuda.set_sync_debug_mode(modes[state.step])
 
+    @override
     def on_exception(self, state: Any) -> None:
         if state.fabric.device.type == "cuda":
             torch.cuda.set_sync_debug_mode("default")

@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
+from typing_extensions import override
+
 from ...base import rng
 from ...base.atomic_file import atomic_file
 from ...base.errors import CannotStart, Problem
@@ -12,15 +14,17 @@ from ...base.paths import shown
 from ...config.schema import Config, Target
 from ...config.strategy_class import declared_before_import
 from ...core.batch import BadSamples
+from ...core.callback_contract import CallbackContract
 from ...core.eval_weights import EvalWeights
-from ...core.logger_calls import call_logger
+from ...core.loggers.calls import call_logger
+from ...core.loggers.contract import LoggerContract
 from ...core.state import RunState
 
 FOLDER = "inspect"
 """Of the newest pictures, in the run folder."""
 
 
-class Inspection:
+class Inspection(CallbackContract):
     """What `leyden inspect RUN` draws, at the end of every n-th epoch and of the last one.
 
     Pictures go to the loggers as `inspect/NAME` and, the newest, to RUN/inspect/NAME.png; histograms of weights,
@@ -49,6 +53,7 @@ class Inspection:
             raise ValueError(f"{problem.key}={problem.value} {problem.text}")
         self._said = False
 
+    @override
     @staticmethod
     def validate_config(config: Config, key: str, node: Target) -> Iterator[Problem]:
         """What cannot work, before anything starts."""
@@ -62,6 +67,7 @@ class Inspection:
                 text = f"looks at what passes between layers, which trainer.{name} takes apart"
                 yield Problem(key, text, node.target, later)
 
+    @override
     def on_epoch_end(self, state: RunState) -> None:
         """Collective: strategies may exchange weights for evaluation."""
         last = state.step >= state.total_steps or state.stop_reason is not None
@@ -98,7 +104,8 @@ class Inspection:
 
         if isinstance(found, Distribution):
             for logger in state.fabric.loggers:
-                call_logger(logger, "log_values", f"inspect/{found.name}", found.values, state.step)
+                if isinstance(logger, LoggerContract):
+                    call_logger(logger, logger.log_values, f"inspect/{found.name}", found.values, state.step)
         elif isinstance(found, Picture):
             state.report_image(f"inspect/{found.name}", found.image)
             folder = state.run_dir / FOLDER

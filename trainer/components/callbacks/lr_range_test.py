@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor
+from typing_extensions import override
 
 from ...base.atomic_file import atomic_file, write_atomically
 from ...base.errors import CannotStart, NotLogged, Problem
@@ -13,6 +14,7 @@ from ...base.log import log
 from ...base.paths import shown
 from ...config.lightning.base_classes import overrides
 from ...config.schema import Config, Target
+from ...core.callback_contract import CallbackContract
 from ...core.state import RunState
 from .lr_curve import LRCurve
 
@@ -22,7 +24,7 @@ _FIRST = 10
 """Steps before the loss can count as diverged."""
 
 
-class LRRangeTest:
+class LRRangeTest(CallbackContract):
     """Exponentially growing learning rate, and the loss at each (Smith 2017, arXiv 1506.01186; section 3.3).
 
     In step t of T optimizer.lr is low (high / low)^((t - 1) / (T - 1)); what scales it (optimizer.lr_batch_size, the
@@ -38,7 +40,6 @@ class LRRangeTest:
     """
 
     sets_learning_rates = True
-    """The training has no schedules, those of the task neither."""
 
     def __init__(self, low: float, high: float, steps: int, smoothing: float, monitor: str):
         self.low, self.high, self.steps = low, high, steps
@@ -48,6 +49,7 @@ class LRRangeTest:
         self._initial: list[float] = []
         self._ended = False
 
+    @override
     @staticmethod
     def validate_config(config: Config, key: str, node: Target) -> Iterator[Problem]:
         """What cannot work, before anything starts."""
@@ -71,6 +73,7 @@ class LRRangeTest:
         """The learning rate of a step, counted from 0."""
         return self.low * (self.high / self.low) ** (step / (self.steps - 1))
 
+    @override
     def on_fit_start(self, state: RunState) -> None:
         """
         Raises:
@@ -84,6 +87,7 @@ class LRRangeTest:
         self._reference = _own_rate(state) or self._initial[0]
         self._set(state)
 
+    @override
     def on_step_end(self, state: RunState) -> None:
         """
         Raises:
@@ -100,6 +104,7 @@ class LRRangeTest:
             state.stop_reason = f"{self.monitor} diverges at learning rate {rate:.3g}"
         self._set(state)
 
+    @override
     def on_fit_end(self, state: RunState) -> None:
         for name in [name for name, value in state.metrics.items() if not math.isfinite(value)]:
             del state.metrics[name]  # of what diverged; JSON has no NaN
@@ -109,9 +114,11 @@ class LRRangeTest:
             self._ended = True
             self._write(state)
 
+    @override
     def state_dict(self) -> dict[str, Any]:
         return {"rates": list(self.curve.rates), "losses": list(self.curve.losses), "initial": self._initial}
 
+    @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self._initial = state["initial"]
         for rate, loss in zip(state["rates"], state["losses"], strict=True):

@@ -4,7 +4,10 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import override
+
 from ...base.errors import NotLogged
+from ...core.callback_contract import CallbackContract
 from ...core.communication.plain_values import broadcast_value
 from ...core.state import RunState
 from ...runs.study import JOURNAL, STUDY
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class OptunaPruning:
+class OptunaPruning(CallbackContract):
     """Reports `monitor` at every validation and asks the pruner whether the trial goes on.
 
     The steps of Optuna's pruners are validations here, counted from 1: trials are compared at the same validation,
@@ -44,6 +47,7 @@ class OptunaPruning:
         self._connected: Trial | None = None
         self._reported: set[int] = set()
 
+    @override
     def on_fit_start(self, state: RunState) -> None:
         if state.fabric.is_global_zero and not state.evaluates_only:
             self._connected = self._trial_of((state.run_dir / self.journal).resolve())
@@ -70,6 +74,7 @@ class OptunaPruning:
         self._reported = set(known.intermediate_values)
         return optuna.trial.Trial(study, trial_id)
 
+    @override
     def on_validation_end(self, state: RunState) -> None:
         if self.monitor not in state.metrics:
             raise NotLogged("hydra.sweeper.metric", self.monitor, state.metrics)
@@ -88,8 +93,10 @@ class OptunaPruning:
         # pruners that compare by NumPy return its bool
         return bool(self._connected.should_prune())
 
+    @override
     def state_dict(self) -> dict[str, Any]:
         return {"validations": self.validations}
 
+    @override
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.validations = state["validations"]

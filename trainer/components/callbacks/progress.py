@@ -12,9 +12,11 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
+from typing_extensions import override
 
 from ...base.heartbeat import PHASES, HeartbeatReading, heartbeat
 from ...base.log import log
+from ...core.callback_contract import CallbackContract
 from ...core.metric_log import NoReduction
 from ...core.state import RunState
 from ...core.step_timer import Pace
@@ -27,7 +29,7 @@ _LONGEST_SILENCE_S = 30.0
 """Seconds without output, as in a long validation, after which a line shows the current phase."""
 
 
-class Progress:
+class Progress(CallbackContract):
     """Steps done, time left, and the newest metrics."""
 
     def __init__(self) -> None:
@@ -35,6 +37,7 @@ class Progress:
         self._phase_reporter: _PhaseReporter | None = None
         self._next = math.inf
 
+    @override
     def on_fit_start(self, state: RunState) -> None:
         if not (state.fabric.is_global_zero and state.config.trainer.enable_progress_bar):
             return
@@ -46,6 +49,7 @@ class Progress:
         else:
             self._phase_reporter = _PhaseReporter(state)
 
+    @override
     def on_step_end(self, state: RunState) -> None:
         now = monotonic()
         if now < self._next:
@@ -57,6 +61,7 @@ class Progress:
             self._next = now + _LINE_S
             self._print(f"{_position(state)}  {self._metrics(state)}")
 
+    @override
     def on_epoch_end(self, state: RunState) -> None:
         if self._next == math.inf:
             return
@@ -68,9 +73,11 @@ class Progress:
         where = f", ended at step {state.step}" if cut_short else ""
         self._print(f"{epoch}{where}  {_shown(state.metrics, state)}")
 
+    @override
     def on_fit_end(self, state: RunState) -> None:
         self._close()
 
+    @override
     def on_exception(self, state: RunState) -> None:
         self._close()
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.optim.swa_utils import get_swa_multi_avg_fn
+from typing_extensions import override
 
 from ...base.errors import Problem
 from ...base.log import log
@@ -53,6 +54,7 @@ class SWA(WeightAverage):
         """Buffers of BatchNorm for the average, by name; the same on all workers."""
         self._update = get_swa_multi_avg_fn()
 
+    @override
     @staticmethod
     def validate_config(config: Config, key: str, node: Target) -> Iterator[Problem]:
         """What cannot work, before anything starts."""
@@ -74,6 +76,7 @@ class SWA(WeightAverage):
             text = f"and callbacks.{others[0]} are two averages, of which one can be evaluated"
             yield Problem(key, text, node.target, f"~callbacks.{others[0]}")
 
+    @override
     def on_fit_start(self, state: RunState) -> None:
         self._state, self._seen = state, state.epoch
         loaded, self._loaded = self._loaded, None
@@ -84,6 +87,7 @@ class SWA(WeightAverage):
                 device = state.fabric.device
                 self._statistics = {name: value.to(device) for name, value in loaded["statistics"].items()}
 
+    @override
     def on_epoch_end(self, state: RunState) -> None:
         """An epoch that was not validated at its end."""
         if self._is_due(state, state.epoch):
@@ -91,6 +95,7 @@ class SWA(WeightAverage):
             with state.contract.eval_weights(state.task), self._averaged(state, state.epoch):
                 pass
 
+    @override
     def on_fit_end(self, state: RunState) -> None:
         if not self.epochs and state.step >= state.total_steps:
             log.warning(
@@ -101,6 +106,7 @@ class SWA(WeightAverage):
         """Number of the first epoch that is averaged, counted from 0."""
         return first_epoch(self.start, state.config.trainer.max_epochs)
 
+    @override
     @contextmanager
     def evaluated(self, state: RunState) -> Iterator[None]:
         """The average in place of the weights. Deferred steps of a strategy are done (`flush_pending_updates`)."""
@@ -143,6 +149,7 @@ class SWA(WeightAverage):
         self.epochs += 1
         self._seen = complete
 
+    @override
     def state_dict(self) -> dict[str, Any]:
         """The average by the parameters' names, in one device's layout except for `pieces`. Collective."""
         if self._state is None:  # training has not begun

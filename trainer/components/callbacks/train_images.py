@@ -6,14 +6,16 @@ from typing import Any
 import torch
 from PIL import Image
 from torch import Tensor
+from typing_extensions import override
 
+from ...core.callback_contract import CallbackContract
 from ...core.state import RunState
 
 _SIDE = 112
 """Pixels to which a small image is enlarged."""
 
 
-class TrainImages:
+class TrainImages(CallbackContract):
     """One image of the first `count` training samples of a new run, as the network receives them: `images/train`.
 
     It is logged with the batch after them, or before a checkpoint or the end of the run: the first step does not wait
@@ -32,6 +34,7 @@ class TrainImages:
         self._kept: list[Tensor] = []
         self._done = False
 
+    @override
     def on_train_batch(self, state: RunState, batch: Any) -> None:
         self._report(state)
         if self._done:
@@ -44,12 +47,15 @@ class TrainImages:
             return
         self._kept.append(_pixels(state, images[: self.count - sum(map(len, self._kept))]))
 
+    @override
     def on_checkpoint(self, state: RunState) -> None:
         self._report(state)
 
+    @override
     def on_fit_end(self, state: RunState) -> None:
         self._report(state)
 
+    @override
     def on_exception(self, state: RunState) -> None:
         self._report(state)
 

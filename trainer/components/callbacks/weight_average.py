@@ -7,12 +7,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from typing_extensions import override
 
+from ...core.callback_contract import CallbackContract
 from ...core.checkpoints.sharded_checkpoint import CheckpointShards, TensorSlice
 from ...core.state import RunState
 
 
-class WeightAverage:
+class WeightAverage(CallbackContract):
     """Holds, saves and restores an average, which takes the weights' place in evaluation.
 
     Each worker averages the parameters, or the parts of parameters, that it holds; a checkpoint has the average in the
@@ -21,7 +23,6 @@ class WeightAverage:
     """
 
     averages_weights: ClassVar[bool] = True
-    """For the planner: a copy of the weights is kept, and updated in every step."""
 
     NUMBERS: ClassVar[tuple[str, ...]] = ()
     """Whole numbers of the state."""
@@ -32,12 +33,14 @@ class WeightAverage:
         self._state: RunState | None = None
         self._loaded: dict[str, Any] | None = None
 
+    @override
     def pieces(self) -> dict[str, TensorSlice]:
         """This worker's slices of divided parameters, for its own file."""
         if self._state is None or not self.average:
             return {}
         return self._state.contract.tensor_slices(self._state.task, self._named(self._state))
 
+    @override
     def load_state_dict(self, state: dict[str, Any], shards: CheckpointShards | None = None, prefix: str = "") -> None:
         """Keep the state until the task's parameters are known.
 
@@ -48,6 +51,7 @@ class WeightAverage:
         if state:
             self._loaded = {**state, "shards": shards, "prefix": prefix}
 
+    @override
     def check_loaded(self, state: RunState) -> None:
         """
         Raises:

@@ -11,13 +11,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lightning.fabric.loggers import Logger
+from typing_extensions import override
 
 from ...base.atomic_file import atomic_file
 from ...base.regular_file import open_regular
+from ...core.loggers.contract import LoggerContract
 from .lossy import LossyLog
 
 
-class MetricsCSV(Logger):
+class MetricsCSV(LoggerContract, Logger):
     """Logger that appends and flushes rows; a new metric adds a column. Values of one step share a row.
 
     Why not Lightning's CSVLogger: it deletes earlier rows when it is opened on the same folder again.
@@ -68,7 +70,8 @@ class MetricsCSV(Logger):
                 os.truncate(self.path, self._last_at)
             raise
 
-    def cut_after(self, step: int) -> None:
+    @override
+    def cut_after(self, step: int, /) -> None:
         """Remove the rows after a step, which training is about to repeat."""
         if self.path.exists():
             rows = self._read()

@@ -9,13 +9,14 @@ from lightning.pytorch.loggers import MLFlowLogger
 from PIL.Image import Image
 from typing_extensions import override
 
+from ...core.loggers.contract import LoggerContract
 from . import run_config
 
 _LONGEST = 6000
 """Characters of a parameter that MLflow keeps."""
 
 
-class MLflow(MLFlowLogger):
+class MLflow(LoggerContract, MLFlowLogger):
     """Lightning's logger with the run's config and its images.
 
     Args:
@@ -53,7 +54,8 @@ class MLflow(MLFlowLogger):
             )
         super().log_metrics(metrics, step)
 
+    @override
     @rank_zero_only
-    def log_image(self, key: str, image: Image, step: int) -> None:
+    def log_image(self, name: str, image: Image, step: int, /) -> None:
         """Log an image."""
-        self.experiment.log_image(self.run_id, image, key=key, step=step)
+        self.experiment.log_image(self.run_id, image, key=name, step=step)

@@ -12,7 +12,8 @@ from PIL.Image import Image
 from torch import Tensor
 from typing_extensions import override
 
-from ...core.logger_files import cut_events
+from ...core.loggers.contract import LoggerContract
+from ...core.loggers.files import cut_events
 from .chart_layout import LAYOUT, NO_CHART
 from .lossy import LossyLog
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 
-class TensorBoard(TensorBoardLogger):
+class TensorBoard(LoggerContract, TensorBoardLogger):
     """Lightning's logger with one TensorBoard run for each run folder, also after resumptions."""
 
     essential: ClassVar[bool] = True
@@ -68,7 +69,8 @@ class TensorBoard(TensorBoardLogger):
         super().log_metrics({name: value for name, value in metrics.items() if name != NO_CHART}, step)
         self.experiment.flush()
 
-    def log_histogram(self, name: str, counts: Mapping[int, int], step: int) -> None:
+    @override
+    def log_histogram(self, name: str, counts: Mapping[int, int], step: int, /) -> None:
         """Log a histogram: counts of integers."""
         values = sorted(counts)
         total = sum(counts.values())
@@ -79,13 +81,15 @@ class TensorBoard(TensorBoardLogger):
         }  # fmt: skip
         self._write(lambda: self.experiment.add_histogram_raw(name, **statistics, global_step=step))
 
-    def log_values(self, name: str, values: Tensor, step: int) -> None:
+    @override
+    def log_values(self, name: str, values: Tensor, step: int, /) -> None:
         """Log a histogram of the finite ones of some values."""
         finite = values[values.isfinite()]
         if len(finite):
             self._write(lambda: self.experiment.add_histogram(name, finite, step))
 
-    def log_image(self, name: str, image: Image, step: int) -> None:
+    @override
+    def log_image(self, name: str, image: Image, step: int, /) -> None:
         """Log an image."""
         self._write(lambda: self._log_image(name, np.asarray(image.convert("RGB")), step))
 
@@ -93,7 +97,8 @@ class TensorBoard(TensorBoardLogger):
         self.experiment.add_image(name, pixels, step, dataformats="HWC")
         self.experiment.flush()
 
-    def log_final(self, name: str, parameters: dict[str, Any], varied: list[str], metrics: list[str]) -> None:
+    @override
+    def log_final(self, name: str, parameters: dict[str, Any], varied: list[str], metrics: list[str], /) -> None:
         """Log the run's row in TensorBoard's HPARAMS tab."""
         from .hparams import records
 
@@ -107,7 +112,8 @@ class TensorBoard(TensorBoardLogger):
     def finalize(self, status: str) -> None:
         self._write(lambda: super(TensorBoard, self).finalize(status))
 
-    def cut_after(self, step: int) -> None:
+    @override
+    def cut_after(self, step: int, /) -> None:
         """Remove events after a step, which training is about to repeat, from every event file."""
         for path in Path(self.root_dir).glob("events.out.tfevents.*"):
             cut_events(path, step)

@@ -10,10 +10,11 @@ from lightning.fabric.utilities.rank_zero import rank_zero_only
 from PIL.Image import Image
 from typing_extensions import override
 
+from ...core.loggers.contract import LoggerContract
 from .run_config import run_config, run_name
 
 
-class Trackio(Logger):
+class Trackio(LoggerContract, Logger):
     """Metrics in Trackio's local database (TRACKIO_DIR), or in a Space of Hugging Face's; Lightning has no such logger.
 
     Args:
@@ -61,12 +62,13 @@ class Trackio(Logger):
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         self.experiment.log(dict(metrics), step=step)
 
+    @override
     @rank_zero_only
-    def log_image(self, key: str, image: Image, step: int) -> None:
+    def log_image(self, name: str, image: Image, step: int, /) -> None:
         """Log an image."""
         import trackio  # pyright: ignore[reportMissingImports]
 
-        self.experiment.log({key: trackio.Image(image)}, step=step)
+        self.experiment.log({name: trackio.Image(image)}, step=step)
 
     @override
     @rank_zero_only

@@ -9,16 +9,18 @@ from urllib.parse import urlsplit
 
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers import WandbLogger
+from PIL.Image import Image
 from typing_extensions import override
 
 from ...base.log import log
 from ...base.paths import shown
+from ...core.loggers.contract import LoggerContract
 from .run_config import run_config, run_name
 
 _CONNECT_S = 3.0
 
 
-class WandB(WandbLogger):
+class WandB(LoggerContract, WandbLogger):
     """Lightning's logger with the run's config, its images, and a choice between online and offline.
 
     Args:
@@ -63,6 +65,12 @@ class WandB(WandbLogger):
         begun = super().experiment
         begun.config.update(run_config(self._folder), allow_val_change=True)
         return begun
+
+    @override
+    @rank_zero_only
+    def log_image(self, key: str, images: Image | list[Any], step: int | None = None, **kwargs: Any) -> None:
+        """Log an image, or several as Lightning's method does."""
+        WandbLogger.log_image(self, key, images if isinstance(images, list) else [images], step, **kwargs)
 
     @override
     @rank_zero_only

@@ -6,12 +6,14 @@ from typing import Any, ClassVar, Literal
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from typing_extensions import override
 
+from ...core.task_contract import TaskContract
 from .losses import ClassificationLoss
 from .metrics import EvaluationMetrics, Wanted, logged_by
 
 
-class Classification(LightningModule):
+class Classification(TaskContract, LightningModule):
     """A loss (cross entropy if not said), top-1 and top-5 accuracy of a network that maps images to class scores.
 
     Labels are classes (batch,), or weights of the classes (batch, classes), as mixup makes them: accuracies then count
@@ -30,7 +32,7 @@ class Classification(LightningModule):
         ValueError: another loss, another number of weights than classes, or an unknown metric.
     """
 
-    multi_label: ClassVar[bool] = False
+    multi_label: ClassVar[bool | None] = False
     """Whether an image has any number of classes."""
 
     LOGGED: ClassVar[Mapping[str, int]] = {
@@ -39,11 +41,13 @@ class Classification(LightningModule):
     }  # fmt: skip
     """Logged metrics, with the least number of classes for each. Not inherited: a derived class may log others."""
 
+    @override
     @staticmethod
     def more_logged(arguments: Mapping[str, Any]) -> list[str]:
         """Metrics that are logged because of the task's arguments."""
         return logged_by(arguments.get("metrics"))
 
+    @override
     @staticmethod
     def try_network(model: nn.Module, images: Tensor, classes: int | None) -> str | None:
         """The error in a network's output for images without values, for the trial build; None if correct.

@@ -7,12 +7,13 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
+from ...core.task_contract import TaskContract
 from .classification import Classification
 from .losses import ClassificationLoss
 from .metrics import EvaluationMetrics, Wanted
 
 
-class MultiLabel(LightningModule):
+class MultiLabel(TaskContract, LightningModule):
     """Binary cross entropy of each class by itself, mean over classes and samples.
 
     Targets are float32 (batch, classes): 1 where an image has the class, 0 where not, fractions after mixup. A class is
@@ -32,7 +33,7 @@ class MultiLabel(LightningModule):
         ValueError: another number of weights than classes; in a step, targets that are no vectors.
     """
 
-    multi_label: ClassVar[bool] = True
+    multi_label: ClassVar[bool | None] = True
 
     LOGGED: ClassVar[Mapping[str, int]] = {
         "train/loss": 1, "train/acc": 1, "val/loss": 1, "val/acc": 1, "val/exact": 1, "test/loss": 1, "test/acc": 1,

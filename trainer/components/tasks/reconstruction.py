@@ -5,11 +5,13 @@ from typing import Any, ClassVar
 
 from lightning.pytorch import LightningModule
 from torch import Tensor
+from typing_extensions import override
 
 from ...core.protocols import Autoencoder
+from ...core.task_contract import TaskContract
 
 
-class Reconstruction(LightningModule):
+class Reconstruction(TaskContract, LightningModule):
     """Greedy training of an autoencoder's stages, each on the output of the stages before it.
 
     For each stage: min over its weights of  mean over samples of  |x' - x|^2 + weight * sparsity, both summed over
@@ -36,6 +38,7 @@ class Reconstruction(LightningModule):
     }
     """Logged metrics, for any number of classes."""
 
+    @override
     @staticmethod
     def try_network(model: Any, images: Tensor, classes: int | None) -> str | None:
         """The error in a network's output for images without values, for the trial build; None if correct."""

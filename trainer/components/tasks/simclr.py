@@ -7,13 +7,15 @@ import torch
 import torch.distributed as dist
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from typing_extensions import override
 
 from ...core.output_layer import output_parameters
 from ...core.sync_batchnorm import Padding
+from ...core.task_contract import TaskContract
 from .contrastive import gathered, normalized, nt_xent
 
 
-class SimCLR(LightningModule):
+class SimCLR(TaskContract, LightningModule):
     """Contrastive learning of representations (Chen et al. 2020, arXiv 2002.05709).
 
         h = f(x)                       the network up to its output layer, which is taken off
@@ -43,6 +45,7 @@ class SimCLR(LightningModule):
     LOGGED: ClassVar[Mapping[str, int]] = {"train/loss": 1, "train/acc": 1}
     """Logged metrics, for any number of classes."""
 
+    @override
     @staticmethod
     def try_network(model: nn.Module, images: Tensor, classes: int | None) -> str | None:
         """The error in a network's features for images without values, for the trial build; None if correct."""

@@ -6,6 +6,7 @@ from typing import Any
 from ...base.errors import Problem, listed
 from ...config.schema import Config, Target
 from ...config.targets import find, is_a
+from ...core.task_contract import defines
 from ..known_names import meant_metric
 
 _WATCHES = {"early_stopping": "EarlyStopping", "checkpoint": "Checkpoint"}
@@ -41,11 +42,9 @@ def unlogged_metric(config: Config, key: str, monitor: str) -> Iterator[Problem]
 def _logged(config: Config) -> list[str] | None:
     """Metrics that the task logs; None: its first validation shows them."""
     task_class = _class("task", config.task)
-    logged = vars(task_class).get("LOGGED")
-    if logged is None:
+    if not defines(task_class, "LOGGED"):
         return None
-    if hasattr(task_class, "more_logged"):
-        logged = {**logged, **dict.fromkeys(task_class.more_logged(config.task.arguments), 1)}
+    logged = {**task_class.LOGGED, **dict.fromkeys(task_class.more_logged(config.task.arguments), 1)}
     classes = config.dataset.arguments.get("classes", getattr(_class("dataset", config.dataset), "classes", None))
     return [name for name, least in logged.items() if not isinstance(classes, int) or classes >= least]
 

@@ -209,8 +209,15 @@ def _refused_node(key: str, node: Mapping[str, Any]) -> Iterator[_Refused]:
     for name in node:
         if name in _LOADING and node[name] is not None:
             yield f"{key}.{name}", "chooses what is read or written outside of the run's folder", node[name]
-    if str(target).endswith(".TimmModel") and ":" in str(node.get("name")):
-        yield f"{key}.name", "is loaded from elsewhere than timm's own collection", node["name"]
+    for name in _fetching(target) if any(":" in str(value) for value in node.values()) else ():
+        if ":" in str(node.get(name)):
+            yield f"{key}.{name}", "is loaded from elsewhere than timm's own collection", node[name]
+
+
+def _fetching(target: Any) -> Sequence[str]:
+    """Arguments by which one of Leyden's networks is fetched from elsewhere, as its class declares."""
+    of_ours = isinstance(target, str) and target.startswith("leyden.models.") and _may_name(target)
+    return getattr(locate(target), "fetching_arguments", ()) if of_ours else ()
 
 
 def _may_name(target: str) -> bool:

@@ -20,6 +20,7 @@ from torchmetrics import Metric
 from ...base import rng
 from ...base.heartbeat import CHECKPOINT, SYNCHRONIZATION, heartbeat
 from ...core import threads
+from ...core.callback_contract import CallbackContract
 from ...core.checkpoints.checkpoint_io import FORMAT, refuse_not_finite, shards_of, write
 from ...core.checkpoints.container import DamagedCheckpoint
 from ...core.communication.metric_lists import join_lists
@@ -28,6 +29,7 @@ from ...core.lightning_compat import precision_of
 from ...core.state import RunState
 from ...runs.checkpoints import path_of
 from ...runs.sessions import Record, Session, check_session
+from .callback_state import callback_states, load_callback
 from .checkpoint_files import write_files, write_in_background
 from .restored_parts import (
     is_ours,
@@ -67,7 +69,7 @@ def collect(state: RunState) -> dict[str, Any]:
         "epoch_metrics": state.log.state_dict(state.fabric.strategy),
         "epoch_metric_objects": metric_objects(state),
         "data": state.data.state_dict(),
-        "callbacks": {n: c.state_dict() for n, c in state.callbacks.items() if hasattr(c, "state_dict")},
+        "callbacks": callback_states(state),
     }
     for hook in state.hooks.find("on_save_checkpoint"):
         hook(content)
@@ -134,7 +136,7 @@ def complete(state: RunState) -> None:
     with heartbeat.phase(SYNCHRONIZATION):
         state.fabric.barrier()
     state.last_checkpoint = path
-    state.call("on_checkpoint")
+    state.call(CallbackContract.on_checkpoint)
     if not state.config.trainer.async_checkpoint:
         state.checkpoint_writer.run_deferred()
 
@@ -210,12 +212,9 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
     state.time_limit.before = content.get("seconds", 0.0)
     state.metrics = dict(content["metrics"])
     for name, callback in state.callbacks.items():
-        if name in content["callbacks"] and hasattr(callback, "load_state_dict"):
-            more = (divided, f"callbacks/{name}/") if hasattr(callback, "pieces") else ()
+        if name in content["callbacks"]:
             with _part(path, f"callbacks.{name}", callback):
-                callback.load_state_dict(content["callbacks"][name], *more)
-                if hasattr(callback, "check_loaded"):
-                    callback.check_loaded(state)
+                load_callback(state, name, content["callbacks"][name], divided)
     with _part(path, "data", state.data):
         state.data.load_state_dict(content.get("data", {}))
     # a model that comes from another worker brings its number of threads with it, as far as there are cores for it

@@ -18,6 +18,7 @@ from ...core.communication.tcp_store import open_store
 from ...core.state import RunState
 from ...hardware.discovery.memory import free_bytes
 from ...runs.checkpoints import shard_path
+from .callback_state import callback_pieces
 
 _MEMORY_TO_SPARE = 1.5
 """Free memory that a copy needs, in units of its size: the training takes more itself, later."""
@@ -128,9 +129,7 @@ def shard_of(state: RunState) -> Shard | None:
     shard: Shard | None = state.contract.shard(state.task, state.raw_optimizer)
     if shard is None:
         return None
-    for name, callback in state.callbacks.items():
-        if hasattr(callback, "pieces"):
-            shard.pieces.update({f"callbacks/{name}/{key}": piece for key, piece in callback.pieces().items()})
+    shard.pieces.update(callback_pieces(state))
     return shard
 
 

@@ -15,13 +15,15 @@ from ...config.faults import stated
 from ...config.lightning.base_classes import overrides
 from ...config.schema import Config
 from ...config.targets import is_data_module, make_importable
+from ...core.callback_contract import CallbackContract
 from ...core.checkpoints import checkpoint_io
 from ...core.checkpoints.checkpoint_io import DamagedCheckpoint
 from ...core.eval_weights import EvalWeights
-from ...core.hooks import positional
+from ...core.hooks import own_hook, positional
 from ...core.state import RunState
 from ...runs.checkpoints import path_of
 from ..build import assemble
+from ..checkpoints.callback_state import load_callback
 from ..evaluate import run_step
 
 
@@ -152,12 +154,12 @@ def _load(state: RunState, path: Path | None, best: bool) -> tuple[Path, int]:
         raise CannotStart(f"{path} does not fit this run: {str(error).splitlines()[-1].strip()}") from error
     state.step, state.epoch = int(content["position"]["step"]), int(content["position"]["epoch"])
     for name, callback in state.callbacks.items():
-        if not hasattr(callback, "evaluated"):
+        if own_hook(callback, CallbackContract.evaluated) is None:
             continue
-        more = (shards, f"callbacks/{name}/") if hasattr(callback, "pieces") else ()
-        callback.load_state_dict(content["callbacks"].get(name, {}), *more)
-        if hasattr(callback, "on_fit_start"):
-            callback.on_fit_start(state)
+        load_callback(name, callback, content["callbacks"].get(name, {}), shards)
+        begin = own_hook(callback, CallbackContract.on_fit_start)
+        if begin is not None:
+            begin(state)
     return path, state.step
 
 

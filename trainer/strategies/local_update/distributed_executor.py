@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ...base.log import log
-from ...core.logger_files import cut_logger
+from ...core.loggers.files import cut_logger
 from ...core.state import RunState
 from ...core.traffic import Ledger
 from ..param_server.client import ParamServerClient

@@ -10,18 +10,19 @@ from pathlib import Path
 
 from lightning.fabric.loggers import CSVLogger, Logger, TensorBoardLogger
 
-from ..base.atomic_file import atomic_file
-from ..base.regular_file import open_regular
+from ...base.atomic_file import atomic_file
+from ...base.regular_file import open_regular
+from .contract import LoggerContract
 
 
 def cut_logger(logger: Logger, step: int) -> None:
     """Remove what a logger has written of steps after `step`, which training is about to repeat.
 
-    By the logger's own `cut_after`; in the files of Lightning's CSV and TensorBoard loggers; nowhere else: services
-    cannot take back what they have.
+    By the logger's own `cut_after` (LoggerContract); in the files of Lightning's CSV and TensorBoard loggers; nowhere
+    else: services cannot take back what they have.
     """
-    if hasattr(logger, "cut_after"):
-        logger.cut_after(step)  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(logger, LoggerContract) and type(logger).cut_after is not LoggerContract.cut_after:
+        logger.cut_after(step)
     elif isinstance(logger, CSVLogger):
         _cut_csv(logger, step)
     elif isinstance(logger, TensorBoardLogger):

@@ -5,17 +5,18 @@ import re
 from collections.abc import Callable, Mapping
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 from weakref import WeakKeyDictionary
 
 from lightning.fabric.loggers import Logger
-from lightning.pytorch.loggers import WandbLogger
-from PIL.Image import Image
 
-from ..base.atomic_file import write_atomically
-from ..base.log import log
-from ..base.printable import printable
-from ..base.untrusted_file import read_json
+from ...base.atomic_file import write_atomically
+from ...base.log import log
+from ...base.printable import printable
+from ...base.untrusted_file import read_json
+from .contract import LoggerContract
+
+Arguments = ParamSpec("Arguments")
 
 FILE = "loggers.json"
 """By the logger's name in the config: the id of its run at a service, or its version."""
@@ -27,19 +28,15 @@ _recorders: "WeakKeyDictionary[Logger, Callable[[], None]]" = WeakKeyDictionary(
 _warned: "WeakKeyDictionary[Logger, bool]" = WeakKeyDictionary()
 
 
-def call_logger(logger: Logger, method: str, *arguments: Any, **options: Any) -> None:
-    """Call a method that the logger may have.
-
-    An error of a logger that is not Leyden's own (`essential`) is a warning, the first of each logger.
-    """
-    function = getattr(logger, method, None)
-    if function is None:
-        return
-    if getattr(logger, "essential", False):
-        function(*arguments, **options)
+def call_logger(
+    logger: Logger, method: Callable[Arguments, object], *arguments: Arguments.args, **options: Arguments.kwargs
+) -> None:
+    """Call a method of the logger; an error of one that is not essential is a warning, the first of each logger."""
+    if isinstance(logger, LoggerContract) and logger.essential:
+        method(*arguments, **options)
         return
     try:
-        function(*arguments, **options)
+        method(*arguments, **options)
         recorder = _recorders.pop(logger, None)
         if recorder is not None:
             recorder()
@@ -48,12 +45,6 @@ def call_logger(logger: Logger, method: str, *arguments: Any, **options: Any) ->
             _warned[logger] = True
             text = "logger %s has failed, and the run goes on (said once): %s: %s"
             log.warning(text, type(logger).__name__, type(error).__name__, printable(str(error)))
-
-
-def log_image(logger: Logger, name: str, image: Image, step: int) -> None:
-    """Log an image, if the logger supports images."""
-    images = [image] if isinstance(logger, WandbLogger) else image  # Lightning's method takes several
-    call_logger(logger, "log_image", name, images, step)
 
 
 def recorded_argument(run_dir: Path, name: str, constructor: Any) -> dict[str, Any]:
