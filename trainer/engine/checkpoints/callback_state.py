@@ -25,24 +25,16 @@ def callback_pieces(state: RunState) -> dict[str, TensorSlice]:
     return found
 
 
-def load_callback(state: RunState, name: str, saved: dict[str, Any], shards: CheckpointShards | None) -> None:
+def load_callback(name: str, callback: Any, saved: dict[str, Any], shards: CheckpointShards | None) -> None:
     """Give a callback its state of a checkpoint, if it takes one.
 
     Args:
-        name: of the callback.
         shards: files of single workers of the checkpoint.
-
-    Raises:
-        ValueError: the state does not fit the run.
     """
-    callback = state.callbacks[name]
     load: Callable[..., None] | None = own_hook(callback, CallbackContract.load_state_dict)
     if load is not None:
         divided = own_hook(callback, CallbackContract.pieces) is not None
         load(saved, *((shards, _prefix(name)) if divided else ()))
-    check = own_hook(callback, CallbackContract.check_loaded)
-    if check is not None:
-        check(state)
 
 
 def _prefix(name: str) -> str:

@@ -25,6 +25,7 @@ from ...core.checkpoints.checkpoint_io import FORMAT, refuse_not_finite, shards_
 from ...core.checkpoints.container import DamagedCheckpoint
 from ...core.communication.metric_lists import join_lists
 from ...core.communication.plain_values import all_gather_values
+from ...core.hooks import own_hook
 from ...core.lightning_compat import precision_of
 from ...core.state import RunState
 from ...runs.checkpoints import path_of
@@ -214,7 +215,10 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
     for name, callback in state.callbacks.items():
         if name in content["callbacks"]:
             with _part(path, f"callbacks.{name}", callback):
-                load_callback(state, name, content["callbacks"][name], divided)
+                load_callback(name, callback, content["callbacks"][name], divided)
+                check_loaded = own_hook(callback, CallbackContract.check_loaded)
+                if check_loaded is not None:
+                    check_loaded(state)
     with _part(path, "data", state.data):
         state.data.load_state_dict(content.get("data", {}))
     # a model that comes from another worker brings its number of threads with it, as far as there are cores for it
