@@ -49,19 +49,19 @@ def doctor(parsed: argparse.Namespace) -> int:
 
 def inspect(parsed: argparse.Namespace) -> int:
     if parsed.words[:1] not in (["augment"], ["data"]):
-        from .inspect_run import inspect_run
+        from .inspection.run import inspect_run
 
         return inspect_run(parsed)
     what = parsed.words[0]
     if parsed.best:
         raise refuse("--best", f"chooses a checkpoint, and inspect {what} has no run", remedy="leave out --best")
     if what == "data":
-        from .data_found import print_data
+        from .inspection.data_found import print_data
 
         if parsed.out is not None:
             raise refuse("--out", "goes with pictures, and inspect data prints", parsed.out, "leave out --out")
         return print_data(parsed.words[1:], parsed.config_dir)
-    from .augmented_images import draw_augmented_images
+    from .inspection.augmented_images import draw_augmented_images
 
     return draw_augmented_images(parsed.words[1:], parsed.config_dir, Path(parsed.out or "augment.png"))
 

@@ -95,7 +95,7 @@ VERBS = {
             "leyden --cfg job --package optimizer",
         )),
     "eval": Verb(
-        "RUN [dataset=NAME ...]", "test a run, or one checkpoint of it, on its own or other data, or weights",
+        "RUN [dataset=NAME ...]", "test a run, one checkpoint of it, or weights",
         (CROPS, SCALES, OUT, CONFIG_DIR, TRUST), starts_workers=True, examples=(
             "leyden eval outputs/DAY/TIME", "leyden eval outputs/DAY/TIME/checkpoints/last.ckpt",
             "leyden eval outputs/DAY/TIME dataset=image_folder dataset.root=OTHER --out metrics.json",

@@ -35,7 +35,7 @@ from .batch_sources import BatchSources
 from .cached_split import with_cache
 from .contents.file_check import look_at_files, refuse_unreadable
 from .contents.found import Found, found_in
-from .named_outputs import named_outputs
+from .contents.named_outputs import named_outputs
 from .normalization import Normalization
 from .order.read_ahead import read_ahead_of
 from .order.sample_order import PlannedPart, sample_order

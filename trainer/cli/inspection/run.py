@@ -4,24 +4,24 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base.atomic_file import atomic_file
-from ..base.errors import refuse
-from ..base.paths import absolute, exists, shown
-from ..config.target_policy.untrusted_runs import other_owner
-from ..runs.frozen import owners_of
-from ..runs.lease_record import is_alive, lease_of
+from ...base.atomic_file import atomic_file
+from ...base.errors import refuse
+from ...base.paths import absolute, exists, shown
+from ...config.target_policy.untrusted_runs import other_owner
+from ...runs.frozen import owners_of
+from ...runs.lease_record import is_alive, lease_of
 
 if TYPE_CHECKING:
-    from ..components.loggers.tensorboard import TensorBoard
-    from ..diagnostics.inspection.report.findings import Distribution, Omitted, Picture
+    from ...components.loggers.tensorboard import TensorBoard
+    from ...diagnostics.inspection.report.findings import Distribution, Omitted, Picture
 
 FOLDER = "inspect"
 """Of the pictures, in the run folder."""
 
 
 def inspect_run(parsed: argparse.Namespace) -> int:
-    from ..api.run import Run
-    from ..api.settings import keyed_words, verb_settings
+    from ...api.run import Run
+    from ...api.settings import keyed_words, verb_settings
 
     if parsed.config_dir is not None:
         raise refuse("--config-dir", "goes with inspect augment and data: a run has its config", parsed.config_dir)
@@ -41,7 +41,7 @@ def inspect_run(parsed: argparse.Namespace) -> int:
     out, log_folder = _folders(parsed.out, run.folder)
 
     # not at the top: neither does one in the words
-    from ..api.inspection import inspect_run
+    from ...api.inspection import inspect_run
 
     step, log = run.trained.step, None
     for found in inspect_run(run, settings):
@@ -68,13 +68,13 @@ def _folders(named: str | None, run: Path) -> tuple[Path, Path]:
 
 
 def _log(folder: Path) -> "TensorBoard":
-    from ..components.loggers.tensorboard import TensorBoard
+    from ...components.loggers.tensorboard import TensorBoard
 
     return TensorBoard(str(folder))
 
 
 def _keep(found: "Picture | Distribution | Omitted", out: Path, log: "TensorBoard", step: int) -> None:
-    from ..diagnostics.inspection.report.findings import Omitted, Picture
+    from ...diagnostics.inspection.report.findings import Omitted, Picture
 
     if isinstance(found, Omitted):
         print(found.text)

@@ -6,10 +6,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..base.errors import CannotStart, ConfigError, refuse
-from ..base.printable import printable
-from ..compose.composer import Composer
-from ..config.schema import TASK_LOADERS, Config
+from ...base.errors import CannotStart, ConfigError, refuse
+from ...base.printable import printable
+from ...compose.composer import Composer
+from ...config.schema import TASK_LOADERS, Config
 
 
 def print_data(overrides: Sequence[str], config_dir: str | None) -> int:
@@ -31,10 +31,10 @@ def print_data(overrides: Sequence[str], config_dir: str | None) -> int:
 
 
 def _print(config: Config) -> None:
-    from ..config.targets import is_data_module, make_importable
-    from ..data.contents.file_check import look_at_files, refuse_unreadable
-    from ..data.contents.found import described, found_in
-    from ..data.splits import Splits
+    from ...config.targets import is_data_module, make_importable
+    from ...data.contents.file_check import look_at_files, refuse_unreadable
+    from ...data.contents.found import described, found_in
+    from ...data.splits import Splits
 
     make_importable(config)
     if config.dataset.target == TASK_LOADERS or is_data_module(config.dataset.target):

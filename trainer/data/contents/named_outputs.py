@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..base.errors import CannotStart, Problem, listed
-from ..config.evaluation_data import evaluates_initial_weights
-from ..config.hub_weights import packaged_file
-from ..config.schema import Config, PackagedWeights, PinnedWeights
+from ...base.errors import CannotStart, Problem, listed
+from ...config.evaluation_data import evaluates_initial_weights
+from ...config.hub_weights import packaged_file
+from ...config.schema import Config, PackagedWeights, PinnedWeights
 
 
 class NamedOutputs(NamedTuple):

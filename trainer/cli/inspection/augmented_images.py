@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..base.errors import CannotStart, refuse
-from ..compose.composer import Composer
-from ..config.schema import Config
+from ...base.errors import CannotStart, refuse
+from ...compose.composer import Composer
+from ...config.schema import Config
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,7 +30,7 @@ def draw_augmented_images(overrides: Sequence[str], config_dir: str | None, file
     except ValueError as error:
         raise refuse("dataset", str(error), executed=True) from error
     # not above: a mistake in the config does not wait for torch
-    from ..components.callbacks.train_images import grid
+    from ...components.callbacks.train_images import grid
 
     try:
         grid(sheet, _EPOCHS).save(file)
@@ -45,8 +45,8 @@ def _sheet(config: Config) -> "Tensor":
     import torch
     from torch.nn.functional import interpolate
 
-    from ..config.targets import is_data_module, make_importable
-    from ..data.datamodule import ImageData
+    from ...config.targets import is_data_module, make_importable
+    from ...data.datamodule import ImageData
 
     make_importable(config)
     if is_data_module(config.dataset.target):

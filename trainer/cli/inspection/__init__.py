@@ -1,0 +1,1 @@
+"""`leyden inspect`: of a run, of augmented images, of a dataset."""
