@@ -19,8 +19,7 @@ Phase = Literal["train", "val", "test"]
 _REDUCTIONS = ("mean", "sum", "min", "max")
 _IDENTITY = {"mean": 0.0, "sum": 0.0, "min": torch.inf, "max": -torch.inf}
 Weight = float | Tensor  # of a value in a mean: its samples, or a float64 scalar on the device
-_FOLD_EVERY = 256
-"""Pending values of a name before they are reduced to one: bounds memory without synchronizing with the device."""
+_FOLD_EVERY = 256  # pending values of a name before they are reduced to one: memory is bounded, no device waited for
 
 
 @dataclass
@@ -33,8 +32,7 @@ class MetricEntry:
     logger: bool
     reduction: str
     metric: Metric | None = None
-    step: int = -1
-    """The newest step in which it was logged, as MetricLog counts them."""
+    step: int = -1  # the newest in which it was logged, as MetricLog counts them
     of_step: list[tuple[int, Tensor | float, Weight]] = field(default_factory=list)
     """Number of the part, value and weight, for each part of that step that has samples."""
     waiting: list[tuple[Tensor | float, Weight]] = field(default_factory=list)

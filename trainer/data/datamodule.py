@@ -33,7 +33,7 @@ from .batch_loading import BatchLoading, reads_by_threads
 from .batch_reader import Pairs
 from .batch_sources import BatchSources
 from .cached_split import with_cache
-from .contents.file_check import look_at_files, refuse_unreadable
+from .contents.file_check import unreadable_files
 from .contents.found import Found, found_in
 from .contents.named_outputs import named_outputs
 from .normalization import Normalization
@@ -43,9 +43,6 @@ from .other_data import as_trained, splits_of_other
 from .process_batches import Kind
 from .splits import Splits, no_labels
 from .threaded_batches import LoadedBatch
-
-_EVALUATION = -1
-"""In place of an epoch."""
 
 
 class ImageData(LightningDataModule):
@@ -67,8 +64,7 @@ class ImageData(LightningDataModule):
             share: this worker's share of every global batch: (index, count).
             evaluation_share: the same for evaluation; None: as in training.
             splits: the splits, if they exist already.
-            device: of the run. For a GPU, batches are read into page-locked memory, from which it copies faster; this
-                creates a CUDA context.
+            device: of the run. For a GPU, batches are read into page-locked memory, which creates a CUDA context.
             parts: number of parts into which the strategy divides each accumulated part.
             dummy_batches: a worker without a sample to evaluate computes a dummy batch, which is not counted.
 
@@ -84,12 +80,10 @@ class ImageData(LightningDataModule):
         self.accumulate = config.trainer.accumulate_grad_batches * parts
         self.dummy_batches = dummy_batches
         self.pin_memory = device is not None and device.type == "cuda"
-        self.augment: Any = built("augment", config.augment) if config.augment else None
-        """Augmentation, TwoPartAugmentation or None."""
+        self.augment: Any = built("augment", config.augment) if config.augment else None  # in one part or two
         self._views = EvaluationViews.requested()
         own = own_dataset()
-        unseen = own is not None or evaluates_initial_weights()
-        read = splits or (splits_of_other if unseen else Splits.of)(config.dataset)
+        read = splits or (splits_of_other if own or evaluates_initial_weights() else Splits.of)(config.dataset)
         self.order = sample_order(config, read.train)
         self._uncached = read
         self._read_ahead = read_ahead_of(read.train, self.order, config.trainer.max_epochs)
@@ -125,8 +119,7 @@ class ImageData(LightningDataModule):
         if kind == "none" or self._views is not None:  # several views are cut out of larger images
             return splits
         if (kind, device) not in splits.cached:
-            workers = workers_on_node(self.config)
-            splits.cached[kind, device] = with_cache(splits, kind, self.augment, device, workers)
+            splits.cached[kind, device] = with_cache(splits, kind, self.augment, device, workers_on_node(self.config))
         return splits.cached[kind, device]
 
     @cached_property
@@ -178,10 +171,7 @@ class ImageData(LightningDataModule):
         return [list(order) for _, order in sorted(self.order.begun.items())]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        for epoch, order in state_dict.get("partition_orders", {}).items():
-            if type(epoch) is not int or len({*order} & {*range(self.order.partitions)}) != len(order):
-                raise ValueError(f"partition_orders.{epoch} is no order of partitions")
-            self.order.begun[epoch] = order
+        self.order.restore(state_dict.get("partition_orders", {}))
 
     def train_parts(self, epoch: int, first_step: int = 0, end: int | None = None) -> Iterator[Part]:
         """This worker's parts of the epoch's steps, from `first_step` on, to its end or before step `end`.
@@ -317,8 +307,8 @@ class ImageData(LightningDataModule):
                 yield (torch.zeros(self.views, *dataset.image_shape), no_labels(dataset, 1)), 0
 
     def _keyed_for_evaluation(self, indices: list[int]) -> list[tuple[int, int]]:
-        """Samples with the keys of their draws, which are the same in every epoch; 0: nothing draws."""
-        keys = mix_each((self.config.seed, _EVALUATION), indices) if self._seeded else [0] * len(indices)
+        """Samples with the keys of their draws, of epoch -1 in every epoch; 0: nothing draws."""
+        keys = mix_each((self.config.seed, -1), indices) if self._seeded else [0] * len(indices)
         return list(zip(indices, keys, strict=True))
 
     @property
@@ -353,11 +343,10 @@ class ImageData(LightningDataModule):
 
     def _count_bad(self, problems: list[str]) -> None:
         for problem in map(printable, problems):
-            if problem in self.bad_samples:
-                continue
-            self.bad_samples[problem] = None
-            self._refuse_too_many(problem)
-            log.warning("skipped an unreadable sample (%d so far): %s", len(self.bad_samples), problem)
+            if problem not in self.bad_samples:
+                self.bad_samples[problem] = None
+                self._refuse_too_many(problem)
+                log.warning("skipped an unreadable sample (%d so far): %s", len(self.bad_samples), problem)
 
     def _refuse_too_many(self, newest: str) -> None:
         if len(self.bad_samples) > self.settings.max_bad_samples:
@@ -384,12 +373,7 @@ class ImageData(LightningDataModule):
         Raises:
             CannotStart: more are unreadable than `dataset.max_bad_samples`.
         """
-        share = (fabric.global_rank, self.config.worker_processes)
-        looked = look_at_files(self._uncached, share, self.settings.check_files_s)
-        own = list(looked.problems)
-        gathered: list[list[str]] = all_gather_values(own) if fabric.world_size > 1 else [own]
-        problems = sorted({problem for problems in gathered for problem in problems})
-        refuse_unreadable(looked, problems, self.settings)
+        problems = unreadable_files(self._uncached, self.settings, fabric, self.config.worker_processes)
         if fabric.is_global_zero:
             self._count_bad(problems)
         self.bad_samples |= dict.fromkeys(problems)

@@ -5,11 +5,14 @@ from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, thread_time
 from typing import Any, NamedTuple
 
+from lightning.fabric import Fabric
+
 from ...base.errors import CannotStart, Problem
 from ...base.log import log
 from ...base.open_files import is_lack
 from ...base.printable import printable
 from ...config.schema import DatasetConfig
+from ...core.communication.plain_values import all_gather_values
 from ..abilities import looks_at_files
 from ..splits import Splits, Subset
 
@@ -64,6 +67,20 @@ def look_at_files(splits: Splits, share: tuple[int, int], seconds: float) -> Loo
         text = "looked at %s of %s files in dataset.check_files_s=%g: bad ones of the others are found as they are read"
         log.info(text, f"{sum(done):,}", f"{files:,}", seconds)
     return Looked(files, sum(done), problems)
+
+
+def unreadable_files(splits: Splits, settings: DatasetConfig, fabric: Fabric, workers: int) -> list[str]:
+    """Errors of all files, looked at by all workers. Collective.
+
+    Raises:
+        CannotStart: there are more than `dataset.max_bad_samples`.
+    """
+    looked = look_at_files(splits, (fabric.global_rank, workers), settings.check_files_s)
+    own = list(looked.problems)
+    gathered: list[list[str]] = all_gather_values(own) if fabric.world_size > 1 else [own]
+    problems = sorted({problem for problems in gathered for problem in problems})
+    refuse_unreadable(looked, problems, settings)
+    return problems
 
 
 def _chunks(split: Any, share: tuple[int, int]) -> Iterator[_Chunk]:

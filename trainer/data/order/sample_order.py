@@ -1,9 +1,9 @@
 """Order of samples: a function of seed, epoch and partitions, independent of the number of workers."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -53,6 +53,17 @@ class SampleOrder:
     """How often each class is drawn; None: each sample once."""
     drop_last: bool = False
     """Whether the last batch of a partition is left out where it is smaller."""
+
+    def restore(self, begun: Mapping[Any, list[int]]) -> None:
+        """Take the orders of epochs of a checkpoint.
+
+        Raises:
+            ValueError: one is no order of partitions.
+        """
+        for epoch, order in begun.items():
+            if type(epoch) is not int or len({*order} & {*range(self.partitions)}) != len(order):
+                raise ValueError(f"partition_orders.{epoch} is no order of partitions")
+            self.begun[epoch] = order
 
     def partition(self, number: int) -> Tensor:
         """Sample indices of partition `number`, the same for every seed and epoch."""
