@@ -53,7 +53,7 @@ class Files(Protocol):
         ...
 
     def sizes(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Bytes of some files; -1 of one that is gone."""
+        """Bytes of some files; -1 if one does not exist."""
         ...
 
     def start(self, index: int, most: int) -> bytes:

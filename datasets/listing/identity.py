@@ -1,4 +1,4 @@
-"""What tells files from others wherever they lie: names below the folder of their split, and sizes, never times."""
+"""What distinguishes files wherever they lie: names below the folder of their split, and sizes, never times."""
 
 import hashlib
 import os
@@ -19,7 +19,7 @@ def fingerprint(names: Iterable[str], *numbers: NDArray[np.int64]) -> str:
 
 
 def size_of(path: str) -> int:
-    """Bytes of a file; -1 if it is gone."""
+    """Bytes of a file; -1 if it does not exist."""
     try:
         return os.stat(path).st_size
     except OSError:

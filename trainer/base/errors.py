@@ -4,7 +4,8 @@ import os
 import re
 import textwrap
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -87,6 +88,23 @@ class CannotStart(ValueError):
             where: the place where a key was set.
         """
         return None if self.problem is None else ConfigError(replace(self.problem, executed=True)).located(where)
+
+
+@contextmanager
+def as_config_errors(key: str) -> Generator[None, None, None]:
+    """Context in which a mistake that is found while parts are built becomes an error of the config.
+
+    Args:
+        key: that is named where the key at fault is unknown.
+    """
+    try:
+        yield
+    except ConfigError:
+        raise
+    except CannotStart as error:
+        raise error.as_config_error() or refuse(key, str(error), executed=True) from error
+    except (ValueError, OSError) as error:
+        raise refuse(key, str(error), executed=True) from error
 
 
 class Explained(Exception):

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..base.errors import CannotStart, refuse
+from ..base.errors import as_config_errors, refuse
 from ..compose.composer import Composer
 from ..config.schema import Config
 
@@ -19,12 +19,8 @@ def bench_data(overrides: Sequence[str], config_dir: str | None, as_json: bool) 
         ConfigError: a mistake in the config, or data that cannot be read.
     """
     config = Composer(config_dir).run(overrides).config
-    try:
+    with as_config_errors("dataset"):
         found = _measured(config)
-    except CannotStart as error:
-        raise error.as_config_error() or refuse("dataset", str(error), executed=True) from error
-    except (ValueError, OSError) as error:
-        raise refuse("dataset", str(error), executed=True) from error
     if as_json:
         print(json.dumps(found.as_dict()))
         return 0

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ..base.errors import ConfigError, refuse
 from ..base.paths import shown
@@ -10,20 +9,16 @@ from ..config.schema import EVALUATION_DATASET, TASK_LOADERS
 from ..config.target_policy.untrusted_runs import restricted
 from ..config.targets import is_data_module
 from ..runs.folder import absolute_paths
-
-if TYPE_CHECKING:
-    from .reopen import FrozenRun
-
+from .composer import parsed_overrides
+from .reopen import FrozenRun, chosen_nodes
 
 MOVABLE = ("dataset.root", "dataset.max_bad_samples")
 """Keys of the run's own dataset that may differ: the images stay what they are."""
-
-
 _PREPARATION = ("image_size", "resize", "crop", "exif_orientation")
 """Keys by which image files are prepared for the network: those of the run, unless others are named."""
 
 
-def with_data(run: "FrozenRun", overrides: list[str], config_dir: str | None = None) -> dict[str, str]:
+def with_data(run: FrozenRun, overrides: list[str], config_dir: str | None = None) -> dict[str, str]:
     """Give the run's dataset other keys, or the run another dataset, in memory.
 
     Args:
@@ -31,7 +26,7 @@ def with_data(run: "FrozenRun", overrides: list[str], config_dir: str | None = N
         config_dir: a folder of the user's YAML files.
 
     Returns:
-        The environment variable that tells the workers.
+        The environment variable from which the workers read it.
 
     Raises:
         ConfigError: there is no such dataset, or the run's or the other one is not read by Leyden itself. Or the run is
@@ -40,9 +35,6 @@ def with_data(run: "FrozenRun", overrides: list[str], config_dir: str | None = N
     if not overrides:
         return {}
     restricted(run.values, run.folder, run.owners)
-    from .composer import parsed_overrides
-    from .reopen import chosen_nodes
-
     own = run.values["dataset"]
     given = {each.key_or_group: each for each in parsed_overrides(overrides)}
     for key, each in given.items():
@@ -65,7 +57,7 @@ def with_data(run: "FrozenRun", overrides: list[str], config_dir: str | None = N
     return {EVALUATION_DATASET: json.dumps({"values": values, "own": own if "dataset" in given else None})}
 
 
-def refuse_data_modules(run: "FrozenRun", variables: Mapping[str, str]) -> None:
+def refuse_data_modules(run: FrozenRun, variables: Mapping[str, str]) -> None:
     """Refuse other data if it or the run's own is a LightningDataModule; their classes can be imported by now.
 
     Args:
@@ -80,7 +72,7 @@ def refuse_data_modules(run: "FrozenRun", variables: Mapping[str, str]) -> None:
             raise _no_dataset(run, node["_target_"])
 
 
-def _no_dataset(run: "FrozenRun", target: str | None) -> ConfigError:
+def _no_dataset(run: FrozenRun, target: str | None) -> ConfigError:
     text = (
         "must be a dataset, and that of the run, too: a LightningDataModule, and loaders of the task's own "
         "(dataset=null), are neither"

@@ -103,7 +103,7 @@ def recognize_content(state: RunState, resumed: bool) -> None:
         raise CannotStart(other_content(state.run_dir, changed))
     state.has_other_content = bool(changed)
     if changed:
-        log.warning("the data has changed, and the run goes on with it at the next epoch: %s", "; ".join(changed))
+        log.warning("the data has changed, as the user has accepted: %s", "; ".join(changed))
 
 
 def continue_from(state: RunState, path: Path | None, to_evaluate: bool = False) -> bool:

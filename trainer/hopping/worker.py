@@ -78,8 +78,7 @@ class HoppingWorker:
         self.configs: dict[int, Config] = {}
         self.log_forwarder = LogForwarder()
         heartbeat.at(PREPARATION, 0)
-        settings = self._config(0).dataset
-        self.shared = Shared(Splits.of(settings), [self.log_forwarder])
+        self.shared = Shared(Splits.of(self._config(0).dataset), [self.log_forwarder])
         if rank == 0:
             self._announce_data()
         self.transport = Transport(rank, self.workers)

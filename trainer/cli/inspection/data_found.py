@@ -6,7 +6,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ...base.errors import CannotStart, ConfigError, refuse
+from ...base.errors import as_config_errors, refuse
 from ...base.printable import printable
 from ...compose.composer import Composer
 from ...config.schema import TASK_LOADERS, Config
@@ -19,14 +19,8 @@ def print_data(overrides: Sequence[str], config_dir: str | None) -> int:
         ConfigError: a mistake in the config, data that cannot be read, or more bad files than it allows.
     """
     config = Composer(config_dir).run(overrides).config
-    try:
+    with as_config_errors("dataset"):
         _print(config)
-    except ConfigError:
-        raise
-    except CannotStart as error:
-        raise error.as_config_error() or refuse("dataset", str(error), executed=True) from error
-    except (ValueError, OSError) as error:
-        raise refuse("dataset", str(error), executed=True) from error
     return 0
 
 

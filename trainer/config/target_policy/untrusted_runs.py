@@ -245,7 +245,7 @@ def _has_base(cls: type) -> bool:
 def _shipped() -> frozenset[str]:
     """Every `_target_` in Leyden's YAML, and those that Leyden adds to a config.
 
-    Loggers and sweepers are none: an evaluation has none, and as arguments they would write where they are told.
+    Loggers and sweepers are none: an evaluation has none, and as arguments they would write wherever the config says.
     """
     folder = Path(str(resources.files("leyden.conf")))
     texts = (file.read_text(encoding="utf-8") for file in folder.rglob("*.yaml"))

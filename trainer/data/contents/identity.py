@@ -60,7 +60,10 @@ def recorded(folder: Path) -> dict[str, Any]:
 
 def changes_since(folder: Path, found: Mapping[str, Any]) -> list[str]:
     """What has changed in the data since the newest session."""
-    before = recorded(folder)
+    return _named(recorded(folder), found)
+
+
+def _named(before: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     return _shortened(list(changes(before, found))) if before else []
 
 
@@ -79,7 +82,7 @@ def with_history(folder: Path, found: Mapping[str, Any]) -> dict[str, Any]:
     """What was found, with what earlier sessions had found if it was another content."""
     before = recorded(folder)
     history = list(before.get("history", []))
-    changed = changes_since(folder, found)
+    changed = _named(before, found)
     if changed:
         kept = {name: before[name] for name in ("splits", "fingerprint")}
         history.append({"until": datetime.now().astimezone().isoformat(timespec="seconds"), "changed": changed, **kept})
@@ -87,7 +90,7 @@ def with_history(folder: Path, found: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _acceptances(folder: Path) -> int:
-    """How often `leyden resume` was told to accept changed data: each counts for the next session alone."""
+    """How often a user has accepted changed data by `leyden resume`: each counts for the next session alone."""
     return sum(each.get(ACCEPTED) == "accept" for each in changes_of(folder))
 
 
@@ -102,7 +105,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
             continue
         named = list(_counted(split, old[split], new[split]))
         yield from named
-        prints = [each.get("fingerprint", {}).get(split.partition(" ")[0]) for each in (before, now)]
+        prints = [each.get("fingerprint", {}).get(split) for each in (before, now)]
         if not named and None not in prints and prints[0] != prints[1]:
             same = prints[0].split()[0] == prints[1].split()[0]
             yield f"{split}: {'sizes of files' if same else 'names of files, or their classes,'} are others"
