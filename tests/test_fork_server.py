@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from forked_commands import COLD, start_server
+from forked_commands import start_server
+from interpreters import Interpreters
 from runs import TINY, weights
 
 from leyden.trainer.cli.main import main
@@ -117,20 +118,18 @@ def test_with_threads_at_the_import_processes_are_spawned(
     assert "a library that it loads has started threads" in caplog.text
 
 
-def run(*overrides: str, folder: Path, tmp_path: Path) -> int:
-    """A run by a real command. Returns how many interpreters it has started."""
-    started = tmp_path / f"{folder.name}.interpreters"
-    site = tmp_path / "site"
-    site.mkdir(exist_ok=True)
-    (site / "sitecustomize.py").write_text("import os\nwith open(os.environ['STARTED'], 'a') as f: f.write('.')\n")
-    (site / "marked.py").write_text(MARKED)
-    environment = {**os.environ, "PYTHONPATH": str(site), "STARTED": str(started), COLD: "1"}
+def run(*overrides: str, folder: Path) -> Interpreters:
+    """A run by a real command, into a folder. Returns the interpreters that it has started."""
+    interpreters = Interpreters(folder.with_name(f"{folder.name}-interpreters"))
+    (interpreters.folder / "marked.py").write_text(MARKED)
     command = [sys.executable, "-m", "leyden", *TINY, *overrides]
     before = adopted()
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        command, env={**os.environ, **interpreters.environment}, capture_output=True, text=True, timeout=240
+    )
     assert done.returncode == 0, done.stderr
     assert adopted() <= before, "a command ends its fork server before itself"
-    return started.read_text().count(".")
+    return interpreters
 
 
 MARKED = """
@@ -156,9 +155,9 @@ def adopted() -> set[int]:
 @pytest.mark.slow
 def test_workers_of_a_node_share_one_import_and_compute_the_same(tmp_path: Path) -> None:
     forked, spawned = tmp_path / "forked", tmp_path / "spawned"
-    assert run(*WORKERS, f"hydra.run.dir={forked}", folder=forked, tmp_path=tmp_path) == 1
+    assert run(*WORKERS, f"hydra.run.dir={forked}", folder=forked).count == 1
     own = [*WORKERS, "topology.start_method=spawn", f"hydra.run.dir={spawned}"]
-    assert run(*own, folder=spawned, tmp_path=tmp_path) == 3
+    assert run(*own, folder=spawned).count == 3
     one, other = weights(forked), weights(spawned)
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -167,11 +166,11 @@ def test_workers_of_a_node_share_one_import_and_compute_the_same(tmp_path: Path)
 @pytest.mark.slow
 def test_trials_of_a_sweep_share_one_import(tmp_path: Path) -> None:
     folder = tmp_path / "sweep"
-    words = ["-m", "seed=1,2,3", "+callbacks.marked._target_=marked.Marked", f"hydra.sweep.dir={folder}"]
-    assert run(*words, folder=folder, tmp_path=tmp_path) == 2
-    # the second interpreter imports while the first does, which validates the trials
-    assert (tmp_path / "sweep.interpreters").read_text() == "..mmmm"
-    assert len(list(folder.glob("*/summary.json"))) == 3
+    marked = "+callbacks.marked._target_=marked.Marked"
+    interpreters = run("-m", "seed=1,2", *WORKERS, marked, f"hydra.sweep.dir={folder}", folder=folder)
+    # the second interpreter imports while the first does, which validates the trials; the workers of each are two
+    assert interpreters.marks == "..mmmmm"
+    assert len(list(folder.glob("*/summary.json"))) == 2
 
 
 @pytest.mark.slow
@@ -179,7 +178,7 @@ def test_openmp_places_its_threads_in_each_worker(tmp_path: Path, monkeypatch: p
     """It does so when it is loaded, before a worker that was forked has its cores."""
     monkeypatch.setenv("OMP_PROC_BIND", "true")
     folder = tmp_path / "run"
-    assert run(*WORKERS, f"hydra.run.dir={folder}", folder=folder, tmp_path=tmp_path) == 3
+    assert run(*WORKERS, f"hydra.run.dir={folder}", folder=folder).count == 3
 
 
 @pytest.mark.slow

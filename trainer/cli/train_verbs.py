@@ -279,6 +279,7 @@ def node(parsed: argparse.Namespace) -> int:
     from ..config.evaluation_data import refuse_without_model
     from ..config.job import JobSpec
     from ..config.target_policy.untrusted_runs import refuse_foreign
+    from ..entrypoints.fork_server import prepare_agent
     from ..launch.rendezvous import Rendezvous
 
     named, overrides = named_run(parsed)
@@ -287,7 +288,7 @@ def node(parsed: argparse.Namespace) -> int:
         raise refuse(overrides[0], "every node reads the frozen config, without overrides", remedy=remedy)
     rendezvous = Rendezvous.parsed(parsed.rendezvous, parsed.wait)
     run = open_run(named)
-    config = run.validated()
+    config = run.validated(prepare_agent)
     refuse_foreign(run.folder, run.owners, "node")
     if config.launcher != "node":
         text = "this run starts its workers itself, on one machine"

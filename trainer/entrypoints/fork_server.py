@@ -19,6 +19,7 @@ from ..base.signals import interrupts_deferred
 from ..config.schema import Config
 from ..launch.child_process import ChildProcess
 from ..launch.fork_server import HAS_THREADS, NAME, NUMBER, ForkServer, can_fork
+from ..launch.roles import is_alone
 
 _PRELOADED = (
     "leyden.trainer.engine.train",
@@ -28,31 +29,38 @@ _PRELOADED = (
     "torch.utils.tensorboard",
 )
 
-_forked = False
-"""Whether this process was forked by a fork server."""
-
 
 def main() -> None:
-    connection = socket.socket(fileno=int(sys.argv[1]))
-    if not end_with_parent(int(sys.argv[2]), signal.SIGKILL):
+    # from here as in an interpreter of its own, with its exit code, its tracebacks and its end
+    runpy.run_module(serve(int(sys.argv[1]), int(sys.argv[2])), run_name="__main__", alter_sys=True)
+
+
+def serve(descriptor: int, client: int) -> str:
+    """Import what the forked processes need, and fork them. Returns in each of them the module to run."""
+    connection = socket.socket(fileno=descriptor)
+    if not end_with_parent(client, signal.SIGKILL):
         sys.exit(1)
     by_imports = _preload()
     if _has_threads():
         sys.exit(HAS_THREADS)
-    module = _serve(connection, by_imports)
-    # from here as in an interpreter of its own, with its exit code, its tracebacks and its end
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    return _serve(connection, by_imports)
 
 
 def prepare(config: Config) -> None:
-    """Fork a fork server from this process for the processes of a run on this machine, if there will be several.
+    """As `prepare_agent`, for a run whose agent will be this process, if any is."""
+    if config.launcher == "local":
+        prepare_agent(config)
+
+
+def prepare_agent(config: Config) -> None:
+    """Fork a fork server from this process for the processes of a run on this machine, unless it is the only one.
 
     To be called before this process has used torch, imported the user's code, started threads or drawn random numbers:
     they begin as it is now. A process that is more than that starts a fork server in an interpreter of its own.
     """
-    several = config.processes is not None and config.worker_processes + config.servers > 1
-    wanted = several and config.launcher == "local" and config.topology.start_method == "forkserver"
-    if not wanted or ForkServer.prepared is not None or ("torch" in sys.modules and not _forked):
+    started = config.processes is not None and (not is_alone(config) or config.topology.max_restarts > 0)
+    wanted = started and config.topology.start_method == "forkserver"
+    if not wanted or ForkServer.prepared is not None or ("torch" in sys.modules and not ForkServer.forked_this_process):
         return
     by_imports = _preload()
     if not can_fork(os.environ) or _has_threads():
@@ -94,7 +102,7 @@ def _has_threads() -> bool:
 
 
 def _serve(connection: socket.socket, by_imports: Mapping[str, str]) -> str:
-    """Fork a process for each request, until the connection is closed. Returns in each of them the module to run."""
+    """Fork a process for each request, until the connection is closed. Returns as `serve` does."""
     # a collection in a forked process would write to every object, and so copy every page
     set_name(NAME)
     gc.collect()
@@ -148,13 +156,13 @@ def _fork(connection: socket.socket) -> bool:
 
 def _become(request: dict[str, Any], descriptors: list[int]) -> None:
     """Give this process what a new interpreter would have inherited from the client, and no more."""
-    global _forked
     import numpy as np
     import torch
 
     from ..core.lightning_compat import read_rank_again
 
-    _forked = True
+    # not a name of this module, which is __main__ where the server has an interpreter of its own
+    ForkServer.forked_this_process = True
     set_name("python")
     if request["new_session"]:
         os.setsid()

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from typing import ClassVar
 
 from ..base.log import log
 from ..base.process import adopt_orphans
@@ -40,6 +41,10 @@ class ForkServer:
     _open = 0
     prepared: "ForkServer | None" = None
     """Started ahead of its use."""
+    forked_this_process = False
+    """Whether one has: torch is imported, and nothing has used it."""
+    program: ClassVar[Sequence[str]] = ("-m", "leyden.trainer.entrypoints.fork_server")
+    """Words after `python -P`."""
 
     def __init__(self, connection: socket.socket, process: Child, environment: Mapping[str, str]):
         self.environment = dict(environment)
@@ -53,7 +58,7 @@ class ForkServer:
     def started(cls, environment: Mapping[str, str]) -> "ForkServer":
         """A fork server in an interpreter of its own."""
         ours, theirs = socket.socketpair()
-        command = [sys.executable, "-P", "-m", "leyden.trainer.entrypoints.fork_server"]
+        command = [sys.executable, "-P", *cls.program]
         with theirs:
             process = subprocess.Popen(
                 [*command, str(theirs.fileno()), str(os.getpid())],

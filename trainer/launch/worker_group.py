@@ -100,11 +100,13 @@ class WorkerGroup:
 
     def _start_fork_server(self) -> ForkServer | None:
         """A fork server; None where each process imports by itself."""
+        if self.job.config.topology.start_method == "spawn" or not can_fork(os.environ):
+            return None
         workers = local_workers(self.job.config, self.node)
         several = len(workers) + len(local_servers(self.job.config, self.node)) > 1
-        if self.job.config.topology.start_method == "spawn" or not several or not can_fork(os.environ):
-            return None
-        return ForkServer.prepared or ForkServer.started(self._environment(workers[0]))
+        if ForkServer.prepared is None and several:
+            return ForkServer.started(self._environment(workers[0]))
+        return ForkServer.prepared
 
     def start(self) -> None:
         if self._communicates_by_nccl:
