@@ -8,39 +8,12 @@ from pathlib import Path
 
 from runs import wait_until
 
-WITHOUT_VALIDATION = """
-import sys
-from pathlib import Path
-from leyden.trainer.config.job import JobSpec
-from leyden.trainer.entrypoints.start import worker_spec
-from leyden.trainer.launch.rendezvous import Rendezvous
-from leyden.trainer.launch.multi_node import launch
-run_dir = Path(sys.argv[2])
-sys.exit(launch(worker_spec(JobSpec.loaded(run_dir, "resume")), Rendezvous.parsed(sys.argv[1], float(sys.argv[3]))))
-"""
-"""`leyden node` without the validation of the config, which costs seconds of imports."""
-
 
 class Agent:
     """An agent in a process of its own, and its output."""
 
-    def __init__(
-        self, run_dir: Path, rendezvous: str, validated: bool = False, timeout_s: float = 120,
-        prefix: Sequence[str] = (),
-    ):  # fmt: skip
-        if validated:
-            arguments = [
-                "-m",
-                "leyden",
-                "node",
-                "--rendezvous",
-                rendezvous,
-                "--wait",
-                str(timeout_s),
-                str(run_dir),
-            ]
-        else:
-            arguments = ["-c", WITHOUT_VALIDATION, rendezvous, str(run_dir), str(timeout_s)]
+    def __init__(self, run_dir: Path, rendezvous: str, timeout_s: float = 120, prefix: Sequence[str] = ()):
+        arguments = ["-m", "leyden", "node", "--rendezvous", rendezvous, "--wait", str(timeout_s), str(run_dir)]
         command = [*prefix, sys.executable, *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.output = ""
@@ -63,12 +36,10 @@ class Agent:
         return code
 
 
-def start_two(
-    agents: list[Agent], run_dir: Path, other: Path | None = None, validated: bool = False
-) -> tuple[Agent, Agent]:
+def start_two(agents: list[Agent], run_dir: Path, other: Path | None = None) -> tuple[Agent, Agent]:
     """Two nodes on this machine; `other`: the second one's run folder."""
-    first = Agent(run_dir, "127.0.0.1:0", validated=validated)
+    first = Agent(run_dir, "127.0.0.1:0")
     agents.append(first)
-    second = Agent(other or run_dir, first.rendezvous(), validated=validated)
+    second = Agent(other or run_dir, first.rendezvous())
     agents.append(second)
     return first, second

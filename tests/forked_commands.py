@@ -1,8 +1,9 @@
 """Commands of Leyden's that tests start, forked by a fork server instead of started in interpreters of their own.
 
 They are processes of their own all the same: arguments, environment, descriptors, working directory, signals and exit
-codes are those that `subprocess` was asked for. What cannot be forked is started as ever: other programs, a prefix such
-as `ip netns exec`, other values of variables that libraries read when they are loaded.
+codes are those that `subprocess` was asked for. So are the workers of pools. What cannot be forked is started as ever:
+other programs, also as a prefix except `ip netns exec`, other values of variables that libraries read when they are
+loaded.
 """
 
 import os
@@ -12,17 +13,21 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
+from session_fork_server import NAMESPACE
 
 from leyden.trainer.launch.child_process import ProcessSpec
 from leyden.trainer.launch.fork_server import ForkServer
 
 COLD = "LEYDEN_TEST_COLD"
 """Environment variable of a command that is to start in an interpreter of its own."""
+_HERE = Path(__file__).parent
+_SCRIPT = str(_HERE / "pool_worker.py")
 _READ_WHEN_LOADED = re.compile(
-    f"(PYTHON|LD_|MALLOC_|GLIBC_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|TORCH|LC_|LANG|TZ|TMPDIR|{COLD})"
+    f"(PYTHON(?!PATH$)|LD_|MALLOC_|GLIBC_|OMP_|GOMP_|KMP_|MKL_|OPENBLAS_|TORCH|LC_|LANG|TZ|TMPDIR|{COLD})"
 )
 
 
@@ -36,6 +41,8 @@ def start_server(environment: Mapping[str, str], kind: type[ForkServer] = ForkSe
 
 class SessionServer(ForkServer):
     """Fork server of the test session, which outlasts what uses it."""
+
+    program: ClassVar[Sequence[str]] = (str(_HERE / "session_fork_server.py"),)
 
     def close(self) -> None:
         if ForkServer.prepared is self:  # by a sweep in this process: the next run may have another environment
@@ -56,14 +63,15 @@ class ForkedCommand(subprocess.Popen[Any]):
         streams, (_, gid, gids, uid, umask, session, *_) = rest[:6], rest[6:]
         environment = dict(os.environ) if env is None else dict(env)
         plain = not (executable or preexec_fn or pass_fds or shell or gid or gids or uid) and umask == -1
-        named = _module(args) if plain and _same_when_loaded(environment) else None
+        namespace, command = _in_namespace(args)
+        named = _module(command) if plain and _same_when_loaded(environment) else None
         if named is None:
             super()._execute_child(args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo,  # pyright: ignore
                                    creationflags, shell, *rest)  # fmt: skip
             return
         stdin, _, _, stdout, _, errors = streams
         ours = [number if own == -1 else own for number, own in enumerate((stdin, stdout, errors))]
-        spec = ProcessSpec(*named, environment, new_session=bool(session))
+        spec = ProcessSpec(*named, {**environment, **namespace}, new_session=bool(session))
         with self._lock:
             self.pid = session_server().fork_with(spec, ours, str(cwd or ".")).pid
         self._child_created = True
@@ -79,11 +87,21 @@ def session_server() -> SessionServer:
     return ForkedCommand.server
 
 
+def _in_namespace(command: Any) -> tuple[dict[str, str], Any]:
+    """The variable and the command of `ip netns exec NAME COMMAND`; of another command none and itself."""
+    if isinstance(command, Sequence) and list(command[:3]) == ["ip", "netns", "exec"]:
+        return {NAMESPACE: command[3]}, command[4:]
+    return {}, command
+
+
 def _module(command: Any) -> tuple[str, Sequence[str]] | None:
-    """Module and arguments of `python [-P] -m leyden...`; None for another command."""
+    """Module and arguments of `python [-P] -m leyden...`, or a pool's script and its arguments; None for another
+    command."""
     if not isinstance(command, Sequence) or isinstance(command, str):
         return None
     words = [os.fspath(word) for word in command]
+    if words[:2] == [sys.executable, _SCRIPT]:
+        return _SCRIPT, words[2:]
     flags = words[1 : words.index("-m")] if "-m" in words else ["?"]
     if words[0] != sys.executable or flags not in ([], ["-P"]):
         return None
@@ -94,18 +112,14 @@ def _module(command: Any) -> tuple[str, Sequence[str]] | None:
 
 
 def _same_when_loaded(environment: Mapping[str, str]) -> bool:
+    folders = [folder for folder in environment.get("PYTHONPATH", "").split(os.pathsep) if folder]
+    if any(Path(folder, f"{name}customize.py").exists() for folder in folders for name in ("site", "user")):
+        return False
+
     def read(variables: Mapping[str, str]) -> dict[str, str]:
         return {name: value for name, value in variables.items() if _READ_WHEN_LOADED.match(name)}
 
     return read(environment) == read(os.environ if ForkedCommand.server is None else ForkedCommand.server.environment)
-
-
-def _server_for(environment: Mapping[str, str]) -> ForkServer:
-    """The session's fork server, for the workers of a run in this process; one of their own where they import from
-    other folders than it does."""
-    server = session_server()
-    same = environment.get("PYTHONPATH") == server.environment.get("PYTHONPATH")
-    return server if same else start_server(environment)
 
 
 @contextmanager
@@ -113,7 +127,7 @@ def forked_commands() -> Iterator[None]:
     """Context in which one fork server forks commands of Leyden's, and the workers of runs in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", ForkedCommand)
-        patch.setattr(ForkServer, "started", _server_for)
+        patch.setattr(ForkServer, "started", lambda environment: session_server())
         try:
             yield
         finally:

@@ -142,14 +142,8 @@ def test_two_hosts_train_together(tmp_path: Path, agents: list[Agent]) -> None:
     assert "leyden node --rendezvous" in done.stdout, done.stderr
     with TwoHosts() as hosts:
         for name in hosts.names:
-            agents.append(
-                Agent(
-                    tmp_path / "found",
-                    f"{hosts.addresses[0]}:29400",
-                    validated=True,
-                    prefix=("ip", "netns", "exec", name),
-                )
-            )
+            prefix = ("ip", "netns", "exec", name)
+            agents.append(Agent(tmp_path / "found", f"{hosts.addresses[0]}:29400", prefix=prefix))
         codes = sorted(agent.code(280) for agent in agents)
     output = "".join(agent.output for agent in agents)
     found = json.loads((tmp_path / "found/train.json").read_text())

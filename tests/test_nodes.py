@@ -12,6 +12,7 @@ import pytest
 import torch
 from agents import Agent, start_two
 from hosts import TwoHosts, available
+from interpreters import Interpreters
 from runs import TINY, Freeze, alive, children, distance, summary, wait_until, weights
 
 from leyden.trainer.cli.main import main
@@ -40,12 +41,19 @@ def newest_step(run_dir: Path) -> int:
 
 
 @pytest.mark.slow
-def test_two_nodes_equal_one_worker(freeze: Freeze, agents: list[Agent]) -> None:
+def test_two_nodes_equal_one_worker(
+    freeze: Freeze, agents: list[Agent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each by one real command, of which its worker is forked."""
     options = ["trainer.precision=64-true", "trainer.max_steps=5"]
     one, both = freeze("one", *TINY, *options), freeze("both", *TWO_NODES, *options)
-    first, second = start_two(agents, both, validated=True)
+    interpreters = Interpreters(tmp_path / "interpreters")
+    for name, value in interpreters.environment.items():
+        monkeypatch.setenv(name, value)
+    first, second = start_two(agents, both)
     assert start(one) == 0
     assert (first.code(), second.code()) == (0, 0), first.output + second.output
+    assert interpreters.count == 2
     assert summary(both)["world_size"] == 2
     assert distance(weights(both), weights(one)) <= 1e-10
 

@@ -1,0 +1,55 @@
+"""The test session's fork server: python -P session_fork_server.py DESCRIPTOR CLIENT_PID.
+
+As Leyden's own; its processes may import from another PYTHONPATH than it has, may be a script, and may be on another
+host, which is a network namespace.
+"""
+
+import ctypes
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from leyden.trainer.entrypoints.fork_server import serve
+
+NAMESPACE = "LEYDEN_TEST_NAMESPACE"
+"""Environment variable: name of the network namespace to enter."""
+_CLONE_NEWNET, _CLONE_NEWNS = 0x40000000, 0x20000  # sched.h
+_MS_SLAVE, _MS_REC, _MNT_DETACH = 1 << 19, 1 << 14, 2  # sys/mount.h
+
+
+def main() -> None:
+    own = _folders()
+    started = serve(int(sys.argv[1]), int(sys.argv[2]))
+    if _folders() != own:
+        sys.path[:] = [*_folders(), *(folder for folder in sys.path if folder not in own)]
+    namespace = os.environ.pop(NAMESPACE, None)
+    if namespace is not None:
+        _enter(namespace)
+    if started.endswith(".py"):
+        sys.argv[0] = started
+        sys.path.insert(0, str(Path(started).parent))
+        runpy.run_path(started, run_name="__main__")
+    else:
+        runpy.run_module(started, run_name="__main__", alter_sys=True)
+
+
+def _enter(namespace: str) -> None:
+    """As `ip netns exec` does: /sys shows the cards of the namespace, too."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(f"/var/run/netns/{namespace}") as file:
+        done = [libc.setns(file.fileno(), _CLONE_NEWNET), libc.unshare(_CLONE_NEWNS)]
+    done += [
+        libc.mount(b"", b"/", b"none", _MS_SLAVE | _MS_REC, None),
+        libc.umount2(b"/sys", _MNT_DETACH),
+        libc.mount(namespace.encode(), b"/sys", b"sysfs", 0, None),
+    ]
+    assert not any(done), os.strerror(ctypes.get_errno())
+
+
+def _folders() -> list[str]:
+    return [os.path.abspath(folder) for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder]
+
+
+if __name__ == "__main__":
+    main()
