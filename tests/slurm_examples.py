@@ -1,4 +1,4 @@
-"""Callbacks that hold runs, for tests/test_slurm.py."""
+"""Callbacks that hold runs, for tests/test_slurm.py and others."""
 
 import os
 import time
@@ -31,6 +31,20 @@ class Holds:
         (state.run_dir / f"held-{state.fabric.global_rank}").touch()
         while state.stop_request.signal is None:
             time.sleep(0.02)
+
+
+class HoldsOnce:
+    """Holds each worker after a step until a signal arrives, once in a run."""
+
+    def __init__(self, step: int):
+        self.step = step
+
+    def on_step_end(self, state: Any) -> None:
+        held = state.run_dir / f"held-{state.fabric.global_rank}"
+        if state.step == self.step and not held.exists():
+            held.touch()
+            while state.stop_request.signal is None:
+                time.sleep(0.02)
 
 
 class WaitsAndMayFail:

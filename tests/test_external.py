@@ -30,7 +30,8 @@ from leyden.trainer.launch.external.starters import world_of
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 EXTERNAL = "topology.launcher=external"
 DDP = [*TINY, "dataset=digits", "strategy=ddp", "topology=cpu", "trainer.enable_progress_bar=false"]
-LONG = ["trainer.max_epochs=40"]
+LONG = ["trainer.max_epochs=3"]
+STEPS_AN_EPOCH = 18
 
 
 @pytest.fixture
@@ -68,8 +69,13 @@ def workers(folder: Path) -> list[int]:
     return [found[rank] for rank in sorted(found)]
 
 
-def checkpointed(folder: Path) -> bool:
-    return (folder / "checkpoints" / "last.ckpt").exists()
+HOLDS = ["+callbacks.holds._target_=slurm_examples.HoldsOnce", f"+callbacks.holds.step={STEPS_AN_EPOCH + 2}"]
+"""Overrides by which the two ranks are held after their first checkpoint, until a signal arrives."""
+TESTS = {"PYTHONPATH": str(Path(__file__).parent)}
+
+
+def held(folder: Path) -> bool:
+    return (folder / "checkpoints" / "last.ckpt").exists() and len(list(folder.glob("held-*"))) == 2
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +113,8 @@ def test_torchrun_restarts_after_a_kill_and_goes_on_bit_for_bit(starters: Starte
     words = shown("torchrun")
     own, leyden = words[: words.index("--no-python")], words[words.index("leyden") + 1 :]
     own += ["--max-restarts=1", "-m", "leyden"]
-    torchrun = starters.start([*TORCHRUN, *own, *leyden, *DDP, *LONG, f"hydra.run.dir={folder}"])
-    wait_until(lambda: checkpointed(folder))
+    torchrun = starters.start([*TORCHRUN, *own, *leyden, *DDP, *LONG, *HOLDS, f"hydra.run.dir={folder}"], TESTS)
+    wait_until(lambda: held(folder))
     os.kill(workers(folder)[1], signal.SIGKILL)
     assert torchrun.wait(180) == 0, starters.log()
     assert "over 2 sessions" in starters.log()
@@ -118,16 +124,16 @@ def test_torchrun_restarts_after_a_kill_and_goes_on_bit_for_bit(starters: Starte
 @pytest.mark.campaign
 def test_a_signal_to_torchrun_saves_and_the_same_command_goes_on(starters: Starters, reference: Path) -> None:
     folder = starters.here / "run"
-    words = [*DDP, *LONG, EXTERNAL, f"hydra.run.dir={folder}", "topology.on_existing=resume"]
+    words = [*DDP, *LONG, *HOLDS, EXTERNAL, f"hydra.run.dir={folder}", "topology.on_existing=resume"]
     torchrun = [*TORCHRUN, "--nproc_per_node=2", "-m", "leyden", *words]
-    first = starters.start(torchrun)
-    wait_until(lambda: checkpointed(folder))
+    first = starters.start(torchrun, TESTS)
+    wait_until(lambda: held(folder))
     first.send_signal(signal.SIGTERM)
     first.wait(PATIENCE_S)
     assert summary(folder)["status"] == "preempted", starters.log()
-    assert starters.start(torchrun).wait(180) == 0, starters.log()
+    assert starters.start(torchrun, TESTS).wait(180) == 0, starters.log()
     assert equal(folder, reference)
-    assert starters.start(torchrun).wait(60) == 0, starters.log()
+    assert starters.start(torchrun, TESTS).wait(60) == 0, starters.log()
     assert "nothing is left to train" in starters.log()
 
 
@@ -222,10 +228,10 @@ def test_ranks_that_get_a_signal_save_and_another_number_of_them_goes_on(
     starters: Starters, reference: Path, free_port: str
 ) -> None:
     folder = starters.here / "run"
-    words = [*LEYDEN, *DDP, *LONG, EXTERNAL, f"hydra.run.dir={folder}", "topology.on_existing=resume"]
-    known = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
+    words = [*LEYDEN, *DDP, *LONG, *HOLDS, EXTERNAL, f"hydra.run.dir={folder}", "topology.on_existing=resume"]
+    known = {**TESTS, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
     started = [starters.start(words, {**known, "RANK": str(rank)}, f"log{rank}") for rank in range(2)]
-    wait_until(lambda: checkpointed(folder))
+    wait_until(lambda: held(folder))
     for process in started:
         process.send_signal(signal.SIGTERM)
     assert [process.wait(PATIENCE_S) for process in started] == [75, 75], starters.log("log0")
@@ -260,8 +266,8 @@ def test_torchrun_names_the_rank_that_has_failed(starters: Starters) -> None:
 @pytest.mark.slow
 def test_a_hang_of_one_rank_ends_all(starters: Starters, free_port: str) -> None:
     stuck = ["dataset._target_=hang_examples.Stuck", "+dataset.rank=1", "+dataset.after=100", "trainer.hang_timeout=4"]
-    environment = {"MASTER_PORT": free_port, "PYTHONPATH": str(Path(__file__).parent)}
-    assert 0 not in starters.ranks([*DDP, *stuck, EXTERNAL, "hydra.run.dir=run"], 2, **environment)
+    words = [*DDP, *stuck, EXTERNAL, "hydra.run.dir=run"]
+    assert 0 not in starters.ranks(words, 2, **TESTS, MASTER_PORT=free_port)
     assert "no progress for" in starters.log("log1")
     assert summary(starters.here / "run")["status"] == "failed"
 
@@ -270,16 +276,15 @@ def test_a_hang_of_one_rank_ends_all(starters: Starters, free_port: str) -> None
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI's mpirun")
 def test_a_signal_to_mpirun_saves_and_the_same_command_goes_on(starters: Starters, reference: Path) -> None:
     """mpirun waits for two seconds before it sends SIGTERM, and after that."""
-    folder, here = starters.here / "run", {"PYTHONPATH": str(Path(__file__).parent)}
-    slow = ["dataset._target_=hang_examples.Stuck", "+dataset.each_s=0.0002"]
-    words = [*LEYDEN, *DDP, *LONG, *slow, EXTERNAL, f"hydra.run.dir={folder}", "topology.on_existing=resume"]
+    folder = starters.here / "run"
+    words = [*LEYDEN, *DDP, *LONG, *HOLDS, EXTERNAL, f"hydra.run.dir={folder}", "topology.on_existing=resume"]
     mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "odls_base_sigkill_timeout", "2", "-n", "2"]
-    first = starters.start([*mpirun, *words], here)
-    wait_until(lambda: checkpointed(folder))
+    first = starters.start([*mpirun, *words], TESTS)
+    wait_until(lambda: held(folder))
     first.send_signal(signal.SIGTERM)
     first.wait(PATIENCE_S)
     assert summary(folder)["status"] == "preempted", starters.log()
-    assert starters.start([*mpirun, *words], here).wait(120) == 0, starters.log()
+    assert starters.start([*mpirun, *words], TESTS).wait(120) == 0, starters.log()
     assert equal(folder, reference)
 
 
