@@ -9,6 +9,7 @@ import sys
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -21,6 +22,7 @@ from leyden.trainer.config.schema import load
 _LONGEST_S = 600
 
 
+@cache
 def available() -> bool:
     """Whether this process may join network namespaces."""
     if os.name != "posix" or os.geteuid() != 0 or not all(shutil.which(tool) for tool in ("ip", "tc")):
