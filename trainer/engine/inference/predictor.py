@@ -21,6 +21,7 @@ from ...core.checkpoints.checkpoint_io import DamagedCheckpoint
 from ...core.eval_weights import EvalWeights
 from ...core.hooks import own_hook, positional
 from ...core.state import RunState
+from ...core.task_contract import class_probabilities, takes_multi_label
 from ...runs.checkpoints import path_of
 from ..build import assemble
 from ..checkpoints.callback_state import load_callback
@@ -95,7 +96,7 @@ class Predictor:
 
     @torch.no_grad()
     def scores(self, images: Tensor) -> Tensor:
-        """Class scores before the softmax (batch, classes), float32 on the CPU.
+        """Class scores before softmax or sigmoid (batch, classes), float32 on the CPU.
 
         Raises:
             ValueError: the task computes no class scores.
@@ -107,9 +108,14 @@ class Predictor:
             raise ValueError(f"{type(self.task).__name__} makes {made} of {len(images)} images, not a score per class")
         return found.float().cpu()
 
+    @property
+    def multi_label(self) -> bool:
+        """Whether an image has any number of classes, each with a probability of its own."""
+        return takes_multi_label(self.task) is True
+
     def probabilities(self, images: Tensor) -> Tensor:
-        """Softmax of the scores (batch, classes), float32 on the CPU."""
-        return self.scores(images).softmax(1)
+        """Softmax of the scores (batch, classes), with several labels their sigmoid; float32 on the CPU."""
+        return class_probabilities(self.task, self.scores(images))
 
 
 def preparation_of(config: Config) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ....base.errors import CannotStart
+from ....core.task_contract import class_probabilities
 
 
 class Subject:
@@ -35,6 +36,7 @@ class Subject:
         self, task: nn.Module, data: Any, class_names: Sequence[str], device: torch.device, count: int, batch_size: int
     ):
         self._data, self._class_names, self.device, self.batch_size = data, class_names, device, batch_size
+        self._task = type(task)
         self.network: nn.Module = _without_hooks(network_of(task)).float().eval().requires_grad_(False)
         self.split, self._images, self.labels = _evaluated(data, count)
 
@@ -56,6 +58,14 @@ class Subject:
         if found.dtype is torch.uint8:
             found = self._data.on_after_batch_transfer((found, None), 0)[0]
         return found.float()
+
+    def as_probabilities(self, scores: Tensor) -> Tensor:
+        """Probabilities of the classes from the network's scores (batch, classes)."""
+        return class_probabilities(self._task, scores)
+
+    def probabilities(self, inputs: Tensor) -> Tensor:
+        """Of the classes (batch, classes), for inputs of the network."""
+        return self.as_probabilities(self.network(inputs))
 
     def pixels(self, images: Tensor) -> Tensor:
         """Images by number, uint8 (batch, channels, height, width) on the CPU."""
