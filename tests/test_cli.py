@@ -155,7 +155,7 @@ def test_several_choices_of_a_group(here: Path) -> None:
     assert {"checkpoint", "ema"} <= set(Composer().run(["callbacks=[default,ema]"]).config.callbacks)
 
 
-@pytest.mark.parametrize("override", ["schedule=null", "~schedule", "schedule=constant"])
+@pytest.mark.parametrize("override", ["schedule=null", "~schedule"])
 def test_no_schedule(override: str, here: Path) -> None:
     assert Composer().run([override]).config.schedule is None
 

@@ -29,7 +29,7 @@ from ..config.locate import locate
 from ..config.schema import TASK_LOADERS, Config
 from ..config.targets import is_data_module, takes
 from ..core.callback_contract import CallbackContract
-from ..core.configure_optimizers import ScheduleEntry, read_configure_optimizers
+from ..core.configure_optimizers import Ramped, ScheduleEntry, read_configure_optimizers
 from ..core.hooks import Hooks
 from ..core.keyed.modules import keyed
 from ..core.lightning_adapter import attach, refused, set_module_precision, unused_of_task
@@ -328,7 +328,7 @@ def make_optimizer(
     optimizer = built_optimizer(config, task, options)
     if config.schedule is None:
         return optimizer, []
-    return optimizer, [make_schedule(config, optimizer, state.total_steps, state.steps_per_epoch)]
+    return optimizer, make_schedules(config, optimizer, state.total_steps, state.steps_per_epoch)
 
 
 def refuse_unclippable(config: Config, optimizer: Optimizer) -> None:
@@ -348,7 +348,7 @@ def refuse_unclippable(config: Config, optimizer: Optimizer) -> None:
         )
 
 
-def make_schedule(config: Config, optimizer: Optimizer, total_steps: int, steps_per_epoch: int) -> ScheduleEntry:
+def make_schedules(config: Config, optimizer: Optimizer, total_steps: int, steps_per_epoch: int) -> list[ScheduleEntry]:
     settings = config.schedule
     assert settings is not None
     arguments = settings.arguments
@@ -362,4 +362,6 @@ def make_schedule(config: Config, optimizer: Optimizer, total_steps: int, steps_
         with at_fault("schedule", settings):
             scheduler = constructor(optimizer, **arguments)
     checked("schedule", settings, scheduler)
-    return ScheduleEntry(scheduler, settings.interval, settings.frequency, settings.monitor)
+    ramp = scheduler.ramp if isinstance(scheduler, Ramped) else None
+    by_step = [] if ramp is None else [ScheduleEntry(ramp, "step")]
+    return [*by_step, ScheduleEntry(scheduler, settings.interval, settings.frequency, settings.monitor)]
