@@ -9,8 +9,11 @@ import torch.nn.functional as F
 from runs import TINY, Freeze, metrics
 from torch import Tensor
 
+from leyden.trainer.api.run import Run
+from leyden.trainer.components.tasks.classification import Classification
 from leyden.trainer.components.tasks.losses import ClassificationLoss
 from leyden.trainer.components.tasks.multi_label import MultiLabel
+from leyden.trainer.core.task_contract import class_probabilities
 from leyden.trainer.entrypoints.start import start
 
 TORCH = torch.Generator().manual_seed(0)
@@ -67,10 +70,22 @@ def test_focal_without_exponent_is_cross_entropy_and_gradients_are_finite() -> N
     assert torch.isfinite(sure.grad).all()
 
 
+def test_above_the_threshold_a_mixed_image_is_of_both_classes() -> None:
+    mixed = torch.tensor([[0.75, 0.25, 0, 0], [0, 0.9, 0.1, 0]] * 3, dtype=torch.float64)
+    both = torch.tensor([[1, 1, 0, 0], [0, 1, 0, 0]] * 3, dtype=torch.float64)
+    loss = ClassificationLoss(4, "bce", 0.1, target_threshold=0.2)
+    assert float(loss(SCORES, mixed)) == pytest.approx(by_formula("bce", both * 0.9 + 0.1 / 4, [1.0] * 4))
+    assert float(loss(SCORES, LABELS)) == float(ClassificationLoss(4, "bce", 0.1)(SCORES, LABELS))
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
         (["task.class_weights=[1.0,2.0]"], "class_weights"),
+        (["task.label_smoothing=1.5"], "label_smoothing=1.5 must be"),
+        (["task.loss=focal", "task.label_smoothing=-0.1"], "label_smoothing=-0.1 must be"),
+        (["task.target_threshold=0.2"], "target_threshold=0.2 .* with loss=bce"),
+        (["task.loss=bce", "task.target_threshold=1.0"], "target_threshold=1.0 must be"),
         (["task.loss=focal", "task.focal_gamma=-1"], "focal_gamma"),
     ],
 )
@@ -118,6 +133,20 @@ def test_several_labels(freeze: Freeze) -> None:
     found = metrics(run_dir)
     assert found["val/exact"] > 0.9
     assert found["test/acc"] > found["test/exact"] > 0.9
+    tests = Halves("test")
+    images, labels = zip(*map(tests.__getitem__, range(50)), strict=True)
+    several = 0
+    for each, bright in zip(Run(run_dir).predict(torch.stack(images), top=4), labels, strict=True):
+        sure = {ranked.number for ranked in each.ranked if ranked.probability > 0.9}
+        several += sure == {number for number, value in enumerate(bright) if value} and len(sure) != 1
+    assert several > 25, "each class has a probability of its own"
+
+
+def test_probabilities_of_several_labels_are_apart() -> None:
+    scores = torch.tensor([[2.0, -1.0, 3.0]])
+    assert torch.equal(class_probabilities(MultiLabel, scores), scores.sigmoid())
+    assert torch.equal(class_probabilities(Classification(torch.nn.Identity(), 3), scores), scores.softmax(1))
+    assert torch.equal(class_probabilities(object(), scores), scores.softmax(1))
 
 
 def test_metrics_of_several_labels() -> None:

@@ -29,9 +29,12 @@ class ClassificationLoss(nn.Module):
         label_smoothing: part of the target.
         class_weights: one for each class; None: all 1.
         focal_gamma: exponent of focal; 0 is cross_entropy.
+        target_threshold: of bce, targets above it are 1 and all others 0, before they are smoothed: mixed images are of
+            both their classes (Wightman et al. 2021, section 4.1); None: as they are.
 
     Raises:
-        ValueError: another kind, another number of weights, a negative one, or a negative exponent.
+        ValueError: another kind, another number of weights, a negative one, a negative exponent, a part of the target
+            that is none, or a threshold out of range or of another loss than bce.
     """
 
     weights: Tensor | None
@@ -43,6 +46,7 @@ class ClassificationLoss(nn.Module):
         label_smoothing: float = 0.0,
         class_weights: Sequence[float] | None = None,
         focal_gamma: float = 2.0,
+        target_threshold: float | None = None,
     ):
         super().__init__()
         if kind not in KINDS:
@@ -51,12 +55,17 @@ class ClassificationLoss(nn.Module):
             raise ValueError(
                 f"class_weights={list(class_weights)} must be {classes} numbers of at least 0, one a class"
             )
+        if not 0 <= label_smoothing <= 1:
+            raise ValueError(f"label_smoothing={label_smoothing} must be at least 0 and at most 1")
         if focal_gamma < 0:
             raise ValueError(f"focal_gamma={focal_gamma} must be at least 0")
+        if target_threshold is not None and (kind != "bce" or not 0 <= target_threshold < 1):
+            raise ValueError(f"target_threshold={target_threshold} must be at least 0 and less than 1, with loss=bce")
         self.classes = classes
         self.kind = kind
         self.label_smoothing = label_smoothing
         self.focal_gamma = focal_gamma
+        self.target_threshold = target_threshold
         self.register_buffer(
             "weights", None if class_weights is None else torch.tensor(class_weights), persistent=False
         )
@@ -71,6 +80,8 @@ class ClassificationLoss(nn.Module):
             total = F.cross_entropy(scores, labels, weights, label_smoothing=smoothing, reduction="sum")
             return total / max(1, len(labels))
         target = labels.to(scores.dtype) if labels.is_floating_point() else _one_hot(labels, scores)
+        if self.target_threshold is not None:
+            target = (target > self.target_threshold).to(target.dtype)
         target = target * (1 - smoothing) + smoothing / scores.shape[1]
         if self.kind == "bce":
             return F.binary_cross_entropy_with_logits(scores, target, weights)
