@@ -3,12 +3,14 @@
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from runs import PATIENCE_S, TINY, Freeze
 from terminal import Terminal
 
 from leyden.trainer.components.callbacks import progress
+from leyden.trainer.components.callbacks.notebook_bar import in_notebook
 from leyden.trainer.entrypoints.start import start
 
 BAR = r"epoch \d+ [━╸╺]+ +\d+/1080 \d:\d\d:\d\d [\d-]:[\d-]{2}:[\d-]{2}"
@@ -57,6 +59,44 @@ def test_a_line_though_nothing_is_trained(freeze: Freeze, monkeypatch: pytest.Mo
     assert start(run_dir) == 0
     text = (run_dir / "run.log").read_text()
     assert len(re.findall(r"epoch 1, step 18 of 18  in callbacks and logging\n", text)) >= 2, text
+
+
+class _Display:
+    """IPython's display function and the output that it returns; the kernel of a notebook has IPython."""
+
+    kernel = object()
+
+    def __init__(self) -> None:
+        self.drawn: list[dict[str, str]] = []
+
+    def __call__(self, data: dict[str, str], raw: bool, display_id: bool) -> "_Display":
+        assert raw
+        assert display_id
+        return self
+
+    def update(self, data: dict[str, str], raw: bool) -> None:
+        self.drawn.append(data)
+
+
+def test_a_bar_in_the_cell_of_a_notebook(freeze: Freeze, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = _Display()
+    monkeypatch.setattr(progress, "_REFRESH_S", 0.0)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=shell))
+    # without the wait for the first line
+    monkeypatch.setattr(progress, "_LINE_S", 0.0)
+    assert start(freeze("run", *TINY, "trainer.max_epochs=1")) == 0
+    *drawn, last = shell.drawn
+    pages = [data["text/html"] for data in drawn]
+    assert len(pages) >= 18
+    assert pages[0].startswith('<progress value="1" max="18"></progress> epoch 1, step 1 of 18<br>train/loss ')
+    assert all("samples/s" in page for page in pages)
+    assert last == {"text/plain": ""}, "nothing is left but the lines of the log"
+
+
+def test_plain_ipython_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    assert not in_notebook()
 
 
 def test_metrics_below_the_bar_are_whole() -> None:
