@@ -169,6 +169,8 @@ MISTAKES = [
             "did you mean keep_last?"),
     mistake("learning rate that is no number", "optimizer.lr=fast", "optimizer.lr = fast", "greater than 0"),
     mistake("learning rate below zero", "optimizer.lr=-0.1", "optimizer.lr = -0.1", "greater than 0"),
+    mistake("a group without its list", "optimizer.groups={match:features.0}", "the value cannot be put there",
+            "optimizer.groups=[{match:features.0}]"),
     # keys that do not go together
     mistake("batch not divisible", "batch_size=63 topology.devices_per_node=2 strategy=ddp", "batch_size = 63",
             "divisible by 2 workers", "try: batch_size=62", "try: batch_size=64"),

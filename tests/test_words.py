@@ -51,6 +51,12 @@ WORDS = {
     "+model=mlp": ["model=mlp"],
     "model=resnet50d": ["model=timm model.name=resnet50d"],
     "model=resnet152": ["model=resnet50 model.depth=152"],
+    "optimizer=torch.optim.NAdam": ["optimizer._target_=torch.optim.NAdam"],
+    "optimizer=radam": ["optimizer._target_=torch.optim.RAdam"],
+    "logger=[lightning.pytorch.loggers.CSVLogger]": ["+logger.own._target_=lightning.pytorch.loggers.CSVLogger"],
+    "schedule=exponential": ["schedule._target_=torch.optim.lr_scheduler.ExponentialLR"],
+    "task=focal": ["task.loss=focal"],
+    "model=resnet50 drop_path=0.1": ["model.drop_path=0.1"],
     # no remedy was given
     "fit model=mlp": ["leyden model=mlp"],
     "fit lr=0.1 epochs=3": ["is leyden train here", "optimizer.lr=0.1", "trainer.max_epochs=3"],

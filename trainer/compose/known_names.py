@@ -34,6 +34,7 @@ _SAME_VALUE: Mapping[str, str] = {
     "schedule.warmup_steps": "warmup warmup_ratio num_warmup_steps warmup_iters lr_warmup_steps",
     "task.loss": "loss loss_fn loss_function loss_type criterion",
     "task.label_smoothing": "smoothing label_smoothing_factor",
+    "task.target_threshold": "bce_target_thresh",
     "batch_size": "b bs batch batchsize train_batch_size global_batch_size mini_batch_size total_batch_size "
     "per_device_train_batch_size batch_size_per_gpu",
     "seed": "seed_everything random_seed manual_seed random_state",
@@ -49,6 +50,7 @@ _SAME_VALUE: Mapping[str, str] = {
     "model": "a arch architecture model_name net network backbone",
     "model.hidden": "hidden_size hidden_sizes hidden_dim hidden_units",
     "model.dropout": "drop drop_rate dropout_p dropout_rate p_dropout",
+    "model.drop_path": "drop_path drop_path_rate stochastic_depth stochastic_depth_prob",
     "callbacks.checkpoint.save_top_k": "save_total_limit checkpoint_hist",
     "callbacks.checkpoint.every_n_epochs": "save_every save_interval save_freq save_period",
     "callbacks.checkpoint.every_n_steps": "save_steps",
@@ -109,6 +111,8 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
     },
     "optimizer": {
         "momentum": "optimizer=sgd", "nesterov": "optimizer=sgd optimizer.nesterov=true", "rms": "optimizer=rmsprop",
+        **{name.lower(): f"optimizer._target_=torch.optim.{name}" for name in
+           ("NAdam", "RAdam", "Adamax", "Adadelta", "Adafactor", "Rprop", "ASGD")},
     },
     "schedule": {
         "step": "schedule=multistep schedule.milestones=[10,20]", "cosineannealinglr": "schedule=cosine",
@@ -117,6 +121,9 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
         "one_cycle": "schedule=onecycle", "onecyclelr": "schedule=onecycle", "trapezoid": "schedule=wsd",
         "multisteplr": "schedule=multistep schedule.milestones=[10,20]", "cosine_with_warmup":
         "schedule=cosine schedule.warmup_steps=100", "none": "schedule=constant", "fixed": "schedule=constant",
+        **dict.fromkeys(("exponential", "exponentiallr", "exp"),
+                        "schedule._target_=torch.optim.lr_scheduler.ExponentialLR +schedule.gamma=0.95 "
+                        "schedule.interval=epoch"),
     },
     "dataset": {
         "fake": "dataset=synthetic", "random": "dataset=synthetic",
@@ -135,7 +142,8 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
         "richprogressbar": "callbacks=default", "tqdmprogressbar": "callbacks=default", "progress": "callbacks=default",
     },
     "task": {"classify": "task=classification", "supervised": "task=classification", "autoencoder":
-             "task=reconstruction model=cots_autoencoder"},
+             "task=reconstruction model=cots_autoencoder", "focal": "task.loss=focal", "bce": "task.loss=bce",
+             "contrastive": "task=simclr augment=simclr", "self_supervised": "task=simclr augment=simclr"},
     "topology": {"gpu": "topology=local", "cuda": "topology=local", "auto": "topology=local", "sbatch":
                  "topology=slurm", "single": "topology=local"},
     "augment": {

@@ -26,6 +26,8 @@ from .several_values import joined_words, one_more, several_values
 
 _LONG = 500
 """Characters of an override that no person types."""
+_IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+"""A class in a module, as `torch.optim.NAdam`."""
 
 
 def explained(error: Exception, request: CompositionRequest) -> ConfigError:
@@ -144,6 +146,9 @@ def _no_such_choice(group: str, name: str, options: list[str], where: str) -> Co
     text = f"there is no such choice{meant}\n{group} can be {listed(options)}"
     text += "; model=timm is any network of timm, with leyden[timm]" if group == "model" else ""
     remedy = known or (f"{group}={close}" if close else "")
+    if not remedy and _IMPORT_PATH.fullmatch(name):
+        node = f"+{group}.own" if group in ("callbacks", "logger") else group
+        remedy = f"{node}._target_={name}"
     if group == "dataset" and not remedy and exists(name):
         remedy = f"dataset=image_folder dataset.root={name}"
     return refuse(group, text, name, remedy, where)
@@ -261,7 +266,8 @@ def _not_there(match: re.Match[str], request: CompositionRequest) -> ConfigError
 
 def _bad_override_value(match: re.Match[str], request: CompositionRequest) -> ConfigError:
     key, _, value = match[1].partition("=")
-    return refuse(key.lstrip("+"), "the value cannot be put there", value, where=f"override '{match[1]}'")
+    listed = f"{key}=[{value}]" if value.startswith("{") else ""
+    return refuse(key.lstrip("+"), "the value cannot be put there", value, listed, where=f"override '{match[1]}'")
 
 
 def _must_choose(match: re.Match[str], request: CompositionRequest) -> ConfigError:
