@@ -57,6 +57,7 @@ WORDS = {
     "schedule=exponential": ["schedule._target_=torch.optim.lr_scheduler.ExponentialLR"],
     "task=focal": ["task.loss=focal"],
     "model=resnet50 drop_path=0.1": ["model.drop_path=0.1"],
+    "--model vit_small --drop-path 0.1": ["model=vit_small", "model.drop_path=0.1"],
     # no remedy was given
     "fit model=mlp": ["leyden model=mlp"],
     "fit lr=0.1 epochs=3": ["is leyden train here", "optimizer.lr=0.1", "trainer.max_epochs=3"],
