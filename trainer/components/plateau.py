@@ -53,16 +53,13 @@ class Plateau(ReduceLROnPlateau):
         if self.ramp is None:
             super()._reduce_lr(epoch)
             return
-        present = [group["lr"] for group in self.optimizer.param_groups]
         for group, rate in zip(self.optimizer.param_groups, self.ramp.base_lrs, strict=True):
             group["lr"] = rate
         super()._reduce_lr(epoch)
-        fallen = [float(group["lr"]) for group in self.optimizer.param_groups]
-        for group, rate, before, after in zip(
-            self.optimizer.param_groups, present, self.ramp.base_lrs, fallen, strict=True
-        ):
-            group["lr"] = rate * after / before if before else rate
-        self.ramp.base_lrs = fallen
+        self.ramp.base_lrs = [float(group["lr"]) for group in self.optimizer.param_groups]
+        factor = self.ramp.lr_lambdas[0](self.ramp.last_epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] *= factor
 
     @override
     def state_dict(self) -> dict[str, Any]:
