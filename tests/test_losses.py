@@ -40,12 +40,16 @@ def by_formula(kind: str, target: Tensor, w: list[float], gamma: float = 2.0) ->
                 "cross_entropy": -row[c] * p[c].log(),
                 "bce": -(row[c] * s[c].log() + (1 - row[c]) * (1 - s[c]).log()) / 4,
                 "focal": -row[c] * (1 - p[c]) ** gamma * p[c].log(),
+                "binary_focal": -(
+                    row[c] * (1 - s[c]) ** gamma * s[c].log() + (1 - row[c]) * s[c] ** gamma * (1 - s[c]).log()
+                )
+                / 4,
             }[kind]
             total += w[c] * float(term)
     return total / 6
 
 
-@pytest.mark.parametrize("kind", ["cross_entropy", "bce", "focal"])
+@pytest.mark.parametrize("kind", ["cross_entropy", "bce", "focal", "binary_focal"])
 @pytest.mark.parametrize("given", [None, W], ids=["", "weights"])
 def test_formulas(kind: Any, given: list[float] | None) -> None:
     loss, w = ClassificationLoss(4, kind, 0.1, given), given or [1.0] * 4
@@ -64,10 +68,13 @@ def test_a_divided_batch_has_the_loss_of_the_whole() -> None:
 def test_focal_without_exponent_is_cross_entropy_and_gradients_are_finite() -> None:
     focal = ClassificationLoss(4, "focal", focal_gamma=0.0)
     assert float(focal(SCORES, LABELS)) == pytest.approx(float(F.cross_entropy(SCORES, LABELS)))
-    sure = (SCORES * 1000).requires_grad_()
-    ClassificationLoss(4, "focal", focal_gamma=0.5)(sure, LABELS).backward()
-    assert sure.grad is not None
-    assert torch.isfinite(sure.grad).all()
+    binary, bce = ClassificationLoss(4, "binary_focal", focal_gamma=0.0), ClassificationLoss(4, "bce")
+    assert float(binary(SCORES, SOFT)) == pytest.approx(float(bce(SCORES, SOFT)))
+    for kind in ("focal", "binary_focal"):
+        sure = (SCORES * 1000).requires_grad_()
+        ClassificationLoss(4, kind, focal_gamma=0.5)(sure, LABELS).backward()
+        assert sure.grad is not None
+        assert torch.isfinite(sure.grad).all()
 
 
 def test_above_the_threshold_a_mixed_image_is_of_both_classes() -> None:
@@ -147,6 +154,14 @@ def test_probabilities_of_several_labels_are_apart() -> None:
     assert torch.equal(class_probabilities(MultiLabel, scores), scores.sigmoid())
     assert torch.equal(class_probabilities(Classification(torch.nn.Identity(), 3), scores), scores.softmax(1))
     assert torch.equal(class_probabilities(object(), scores), scores.softmax(1))
+
+
+def test_focal_of_several_labels() -> None:
+    task = MultiLabel(torch.nn.Identity(), 4, class_weights=W, loss="focal", focal_gamma=1.5)
+    targets = (SOFT > 0.25).to(SOFT.dtype)
+    assert float(task.loss(SCORES, targets)) == pytest.approx(by_formula("binary_focal", targets, W, 1.5))
+    with pytest.raises(ValueError, match="loss='cross_entropy' must be one of bce, focal"):
+        MultiLabel(torch.nn.Identity(), 4, loss="cross_entropy")  # pyright: ignore[reportArgumentType]
 
 
 def test_metrics_of_several_labels() -> None:

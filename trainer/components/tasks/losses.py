@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-KINDS = ("cross_entropy", "bce", "focal")
+KINDS = ("cross_entropy", "bce", "focal", "binary_focal")
 
 
 class ClassificationLoss(nn.Module):
@@ -22,13 +22,14 @@ class ClassificationLoss(nn.Module):
     - bce: - 1 / C sum_c w_c (y_c log s_c + (1 - y_c) log(1 - s_c)), s the sigmoid (Wightman et al. 2021, arXiv
       2110.00476)
     - focal: - sum_c w_c y_c (1 - p_c)^gamma log p_c (Lin et al. 2017, arXiv 1708.02002, eq. 5, of the softmax)
+    - binary_focal: - 1 / C sum_c w_c (y_c (1 - s_c)^gamma log s_c + (1 - y_c) s_c^gamma log(1 - s_c)), Lin's own form
 
     Args:
         classes: number of classes.
-        kind: one of the three.
+        kind: one of the four.
         label_smoothing: part of the target.
         class_weights: one for each class; None: all 1.
-        focal_gamma: exponent of focal; 0 is cross_entropy.
+        focal_gamma: exponent of focal and binary_focal; 0 is cross_entropy, or bce.
         target_threshold: of bce, targets above it are 1 and all others 0, before they are smoothed: mixed images are of
             both their classes (Wightman et al. 2021, section 4.1); None: as they are.
 
@@ -42,7 +43,7 @@ class ClassificationLoss(nn.Module):
     def __init__(
         self,
         classes: int,
-        kind: Literal["cross_entropy", "bce", "focal"] = "cross_entropy",
+        kind: Literal["cross_entropy", "bce", "focal", "binary_focal"] = "cross_entropy",
         label_smoothing: float = 0.0,
         class_weights: Sequence[float] | None = None,
         focal_gamma: float = 2.0,
@@ -85,10 +86,22 @@ class ClassificationLoss(nn.Module):
         target = target * (1 - smoothing) + smoothing / scores.shape[1]
         if self.kind == "bce":
             return F.binary_cross_entropy_with_logits(scores, target, weights)
+        if self.kind == "binary_focal":
+            losses = _binary_focal(scores, target, self.focal_gamma)
+            return (losses if weights is None else losses * weights).mean()
         logs = F.log_softmax(scores, 1)
-        rest = (-torch.expm1(logs)).clamp_min(torch.finfo(scores.dtype).eps)  # the power's slope is infinite at 0
-        losses = target * rest**self.focal_gamma * logs
+        losses = target * _power(-torch.expm1(logs), self.focal_gamma) * logs
         return -(losses if weights is None else losses * weights).sum(1).mean()
+
+
+def _binary_focal(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
+    """Of each class (batch, classes)."""
+    present = target * _power(torch.sigmoid(-scores), gamma) * F.softplus(-scores)
+    return present + (1 - target) * _power(torch.sigmoid(scores), gamma) * F.softplus(scores)
+
+
+def _power(rest: Tensor, gamma: float) -> Tensor:
+    return rest.clamp_min(torch.finfo(rest.dtype).eps) ** gamma  # the power's slope is infinite at 0
 
 
 def _one_hot(labels: Tensor, scores: Tensor) -> Tensor:
