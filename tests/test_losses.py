@@ -89,10 +89,10 @@ def test_above_the_threshold_a_mixed_image_is_of_both_classes() -> None:
     ("options", "text"),
     [
         (["task.class_weights=[1.0,2.0]"], "class_weights"),
-        (["task.label_smoothing=1.5"], "label_smoothing=1.5 must be"),
-        (["task.loss=focal", "task.label_smoothing=-0.1"], "label_smoothing=-0.1 must be"),
-        (["task.target_threshold=0.2"], "target_threshold=0.2 .* with loss=bce"),
-        (["task.loss=bce", "task.target_threshold=1.0"], "target_threshold=1.0 must be"),
+        (["task.label_smoothing=1.5"], "label_smoothing=1.5: must be at least 0 and at most 1"),
+        (["task.loss=focal", "task.label_smoothing=-0.1"], "label_smoothing=-0.1: must be"),
+        (["task.target_threshold=0.2"], "target_threshold=0.2: .* with loss=bce"),
+        (["task.loss=bce", "task.target_threshold=1.0"], "target_threshold=1.0: must be"),
         (["task.loss=focal", "task.focal_gamma=-1"], "focal_gamma"),
     ],
 )
