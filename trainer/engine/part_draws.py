@@ -15,7 +15,7 @@ from ..base.rng import mix, seed_host
 from ..core.batch import Part
 from ..core.keyed.dropout import KeyedDropout
 from ..core.state import RunState
-from .evaluate import run_step
+from .step_module import run_step
 
 
 class PartDraws:

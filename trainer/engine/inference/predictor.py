@@ -24,7 +24,7 @@ from ...core.state import RunState
 from ...runs.checkpoints import path_of
 from ..build import assemble
 from ..checkpoints.callback_state import load_callback
-from ..evaluate import run_step
+from ..step_module import run_step
 
 
 class Predictor:
