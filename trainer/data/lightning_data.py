@@ -18,6 +18,7 @@ from lightning.fabric.utilities.data import has_iterable_dataset
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule
 from torch.utils.data import DataLoader, DistributedSampler, Sampler, SequentialSampler
+from typing_extensions import override
 
 from ..base.log import log
 from ..base.rng import host_state_kept, mix, seed_host
@@ -27,6 +28,7 @@ from ..config.lightning.base_classes import overrides
 from ..config.schema import Config
 from ..core.batch import Part
 from ..core.communication.plain_values import all_gather_values
+from ..core.data_contract import DataContract
 from ..core.lightning_adapter import refused_of_data
 from ..core.lightning_compat import with_sampler, without_fabric
 from ..core.torch_compat import draw_order
@@ -57,10 +59,8 @@ def refuse_reading_keys(config: Config, name: str) -> None:
             raise ValueError(f"{text}: dataset.{key}={str(usual).lower()}")
 
 
-class LoaderData:
+class LoaderData(DataContract):
     """The loop's view of a LightningDataModule."""
-
-    synthetic = False
 
     def __init__(self, config: Config, fabric: Fabric, parts: int = 1, dummy_batches: bool = False):
         """Build the data module and open its loaders.
@@ -88,6 +88,16 @@ class LoaderData:
         self.accumulate = config.trainer.accumulate_grad_batches * parts
         self.dummy_batches = dummy_batches and fabric.world_size > 1
         self.bad_samples: dict[str, None] = {}
+
+    @property
+    @override
+    def datamodule(self) -> LightningDataModule | None:
+        return self.module
+
+    @property
+    @override
+    def user_module(self) -> LightningDataModule | None:
+        return self.module
 
     @property
     def source(self) -> LightningDataModule | LightningModule:

@@ -246,7 +246,7 @@ def evaluate_only(state: RunState) -> str:
     for split in ("val", "test"):
         if not state.data.has(split):
             continue
-        with averaged_over_views(state.task, getattr(state.data, "views", 1), state.data.classes):
+        with averaged_over_views(state.task, state.data.views, state.data.classes):
             values = evaluate(state, split, 1.0)
         found |= values
         for name, value in values.items():

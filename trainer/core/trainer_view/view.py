@@ -40,7 +40,7 @@ class TrainerView(TrainerStageAttributes, TrainerDataAttributes):
 
         self._state = state
         self.state = TrainerState(status=TrainerStatus.RUNNING, fn=TrainerFn.FITTING)
-        self.datamodule = getattr(state.data, "module", state.data)
+        self.datamodule = None if state.data is None else state.data.datamodule
 
     def __getattr__(self, name: str) -> Any:
         if name in TRAINER_ATTRIBUTES:  # its property raised AttributeError

@@ -17,6 +17,7 @@ from ...base.atomic_file import atomic_file
 from ...base.errors import CannotStart
 from ...base.versions import versions
 from ...config.schema import Config
+from ...core.network.trained_network import network_of
 from .predictor import Predictor, preparation_of
 
 TOLERANCE = 1e-4
@@ -53,7 +54,7 @@ def export(predictor: Predictor, config: Config, kind: str, file: Path) -> str:
         CannotStart: the network cannot be written in this format, or its outputs differ; nothing is written.
         OSError: the file cannot be written.
     """
-    network = deepcopy(getattr(predictor.task, "model", predictor.task)).cpu().float().eval()
+    network = deepcopy(network_of(predictor.task)).cpu().float().eval()
     module = ScoresOfImages(network, *predictor.normalization).eval()
     images = _images(predictor, _CHECKED)
     wanted = predictor.scores(images) if config.trainer.precision == "32-true" else _scores(module, images)
