@@ -195,6 +195,14 @@ class DropsOut(Plain):
         return self.net(F.dropout(x, 0.3, self.training))
 
 
+class DrawsLate(Plain):
+    """Draws for the first time in its eighth step, from each generator of the process."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        return loss if self.global_step < 7 else loss * (torch.rand(()) + random.random() + float(np.random.rand()))
+
+
 class Plateau(Classic):
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), lr=self.hparams["lr"])

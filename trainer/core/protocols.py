@@ -1,6 +1,6 @@
 """Protocols of datasets, models and augmentations, which implement them without importing them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -138,6 +138,24 @@ class TwoPartAugmentation(Protocol):
                 uint8.
             labels: int64 (batch,), or float (batch, classes): the weight of each class, or 1 for each of an image's.
         """
+        ...
+
+
+@runtime_checkable
+class ComputesWeights(Protocol):
+    """A model that takes weights from the training images when a run begins."""
+
+    def weights_from_images(self, images: Tensor) -> dict[str, Tensor]:
+        """Tensors by name, computed of normalized images that are not augmented."""
+        ...
+
+
+@runtime_checkable
+class HasPublicNames(Protocol):
+    """A model with public weights of other names."""
+
+    def public_names(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """By layout of a file: the name there for each of the model's tensors."""
         ...
 
 

@@ -18,6 +18,7 @@ from lightning.fabric.utilities.data import has_iterable_dataset
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule
 from torch.utils.data import DataLoader, DistributedSampler, Sampler, SequentialSampler
+from typing_extensions import override
 
 from ..base.log import log
 from ..base.rng import host_state_kept, mix, seed_host
@@ -27,6 +28,7 @@ from ..config.lightning.base_classes import overrides
 from ..config.schema import Config
 from ..core.batch import Part
 from ..core.communication.plain_values import all_gather_values
+from ..core.data_contract import DataContract
 from ..core.lightning_adapter import refused_of_data
 from ..core.lightning_compat import with_sampler, without_fabric
 from ..core.torch_compat import draw_order
@@ -57,10 +59,8 @@ def refuse_reading_keys(config: Config, name: str) -> None:
             raise ValueError(f"{text}: dataset.{key}={str(usual).lower()}")
 
 
-class LoaderData:
+class LoaderData(DataContract):
     """The loop's view of a LightningDataModule."""
-
-    synthetic = False
 
     def __init__(self, config: Config, fabric: Fabric, parts: int = 1, dummy_batches: bool = False):
         """Build the data module and open its loaders.
@@ -88,6 +88,16 @@ class LoaderData:
         self.accumulate = config.trainer.accumulate_grad_batches * parts
         self.dummy_batches = dummy_batches and fabric.world_size > 1
         self.bad_samples: dict[str, None] = {}
+
+    @property
+    @override
+    def datamodule(self) -> LightningDataModule | None:
+        return self.module
+
+    @property
+    @override
+    def user_module(self) -> LightningDataModule | None:
+        return self.module
 
     @property
     def source(self) -> LightningDataModule | LightningModule:
@@ -201,27 +211,28 @@ class LoaderData:
 
         User-provided loaders read ahead by themselves: `end` is ignored.
         """
-        batches = self._stream(self._train, epoch)
+        batches, workers = self._stream(self._train, epoch), self.fabric.world_size
         skipped = first_step * self.accumulate
         next(islice(batches, skipped, skipped), None)
         if _length(self._train) is None:
             yield from self._parts_of_unknown_length(batches)
             return
-        for number, batch in enumerate(batches, start=skipped):
-            parts, whole = self._group(number - number % self.accumulate)
+        parts, whole = 1, None
+        for number, (batch, seeded) in enumerate(batches, start=skipped):
+            if self.accumulate > 1:
+                parts, whole = self._group(number - number % self.accumulate)
             samples = batch_samples(batch)
             weight = samples / whole if whole else 1.0 / parts
-            yield self._part(batch, samples, weight, number % self.accumulate == parts - 1)
+            ends_step = number % self.accumulate == parts - 1
+            yield Part(batch, samples, samples * workers, weight, ends_step, seeded=seeded)
 
-    def _parts_of_unknown_length(self, batches: Iterator[Any]) -> Iterator[Part]:
+    def _parts_of_unknown_length(self, batches: Iterator[tuple[Any, bool]]) -> Iterator[Part]:
         """Parts of a stream; the batches of a step are read together, to know the last one."""
-        while group := list(islice(batches, self.accumulate)):
+        while group := [batch for batch, _ in islice(batches, self.accumulate)]:
             sizes = [batch_samples(batch) for batch in group]
             for number, (batch, size) in enumerate(zip(group, sizes, strict=True)):
-                yield self._part(batch, size, size / max(1, sum(sizes)), number == len(group) - 1)
-
-    def _part(self, batch: Any, samples: int, weight: float, ends_step: bool) -> Part:
-        return Part(batch, samples, samples * self.fabric.world_size, weight, ends_step)
+                weight, ends_step = size / max(1, sum(sizes)), number == len(group) - 1
+                yield Part(batch, size, size * self.fabric.world_size, weight, ends_step)
 
     def _group(self, first: int) -> tuple[int, int | None]:
         """Number of batches of the step beginning with batch `first`, and of their samples if the loader has it."""
@@ -241,7 +252,7 @@ class LoaderData:
             yield from islice(self._evaluation_stream(loader, missing), most)
 
     def _evaluation_stream(self, loader: Any, missing: int) -> Iterator[tuple[Any, int]]:
-        for batch in self._stream(loader, _EVALUATION):
+        for batch, _ in self._stream(loader, _EVALUATION):
             yield batch, batch_samples(batch)
         for _ in range(missing):
             yield loader.collate_fn([loader.dataset[0]]), 0
@@ -288,9 +299,12 @@ class LoaderData:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.module.load_state_dict(state)
 
-    def _stream(self, loader: Any, epoch: int) -> Iterator[Any]:
+    def _stream(self, loader: Any, epoch: int) -> Iterator[tuple[Any, bool]]:
         """The loader's batches in the epoch's order, the same on all workers; each worker seeds the draws of a batch by
         (seed, epoch, batch, rank). Generators of GPUs keep their state.
+
+        Yields:
+            A batch, and whether its draws were seeded.
         """
         seed = mix(self.config.seed, epoch)
         _start_epoch(loader, max(0, epoch), seed)
@@ -300,12 +314,13 @@ class LoaderData:
         reads_here = getattr(loader, "num_workers", 0) == 0
         for number in count():
             # other iterators may draw the order too, at their first batch
-            if reads_here and (drawn or number):
+            seeded = reads_here and (drawn or number > 0)
+            if seeded:
                 seed_host(seed, _READING, number, self.fabric.global_rank)
             batch = next(iterator, _END)
             if batch is _END:
                 return
-            yield batch
+            yield batch, seeded
 
 
 def _in_order(loader: Any) -> Any:
@@ -368,6 +383,9 @@ def _length(loader: Any) -> int | None:
 
 def batch_samples(batch: Any) -> int:
     """Number of samples in a batch: the first dimension of its first tensor that has one."""
+    first = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
+    if isinstance(first, torch.Tensor) and first.ndim:
+        return first.shape[0]
     return next(_first_dimensions(batch), 1)
 
 

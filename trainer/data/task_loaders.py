@@ -21,7 +21,6 @@ class TaskLoaderData(LoaderData):
     """
 
     module = None  # pyright: ignore[reportAssignmentType]  # no data module: trainer.datamodule is None, as in Lightning
-    classes = image_shape = None
 
     def __init__(
         self, config: Config, fabric: Fabric, task: LightningModule, parts: int = 1, dummy_batches: bool = False

@@ -24,6 +24,7 @@ class Losses:
 
     def __init__(self, state: RunState):
         self._state = state
+        self._optimizer = state.raw_optimizer
         self._values: list[Tensor] = []
         self._steps: list[tuple[int, Any]] = []
         """Of each loss: the optimizer step, counted from 1, and the learning rate of that step."""
@@ -35,7 +36,7 @@ class Losses:
 
     def begin_update(self) -> None:
         """Note the step and the learning rate that the newest losses belong to."""
-        rate = self._state.raw_optimizer.param_groups[0]["lr"]
+        rate = self._optimizer.param_groups[0]["lr"]
         # a rate on the device changes in place, and to read it here would wait for the device
         of_step = (self._state.step + 1, rate.clone() if isinstance(rate, Tensor) else rate)
         self._steps += [of_step] * (len(self._values) - len(self._steps))

@@ -37,13 +37,13 @@ from ..runs.sessions import Session, merged
 from ..runs.summary import read_sessions, write_summary
 from .build import assemble
 from .checkpoints import checkpoint
-from .epoch import Stopped
 from .evaluate import evaluate
 from .init_weights import load_initial_weights
-from .loop import fit
+from .loop import Epoch, Stopped, fit
 from .monitored_schedules import refuse_monitor_before_validation
 from .network.teacher import load_teacher
 from .report import announce, finish, print_end
+from .ticket_epoch import TicketEpoch
 
 
 def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
@@ -185,7 +185,7 @@ def train(state: RunState) -> str:
     """
     begin(state)
     try:
-        fit(state)
+        fit(state, Epoch if state.contract.ticket_source is None else TicketEpoch)
     except Stopped:
         status = stopped_status(state)
     else:
@@ -246,7 +246,7 @@ def evaluate_only(state: RunState) -> str:
     for split in ("val", "test"):
         if not state.data.has(split):
             continue
-        with averaged_over_views(state.task, getattr(state.data, "views", 1), state.data.classes):
+        with averaged_over_views(state.task, state.data.views, state.data.classes):
             values = evaluate(state, split, 1.0)
         found |= values
         for name, value in values.items():

@@ -65,7 +65,7 @@ class ConfusionMatrix(CallbackContract):
         """Report the matrices. Collective."""
         if not self._training:
             return
-        names = getattr(state.data, "class_names", None)
+        names = state.data.class_names
         sizes = [(split, len(self.counts[split])) for split in sorted(self.counts)]
         for split, classes in broadcast_value(sizes, state.fabric.strategy):
             total = state.fabric.all_reduce(self._of(split, classes, state.fabric.device), reduce_op="sum")

@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from typing_extensions import override
 
-from ...core.output_layer import output_parameters
+from ...core.network.output_layer import output_parameters
 from ...core.sync_batchnorm import Padding
 from ...core.task_contract import TaskContract
 from .contrastive import gathered, normalized, nt_xent

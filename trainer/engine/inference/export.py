@@ -17,6 +17,7 @@ from ...base.atomic_file import atomic_file
 from ...base.errors import CannotStart
 from ...base.versions import versions
 from ...config.schema import Config
+from ...core.network.trained_network import network_of
 from .predictor import Predictor, preparation_of
 
 TOLERANCE = 1e-4
@@ -54,7 +55,7 @@ def export(predictor: Predictor, config: Config, kind: str, file: Path) -> str:
             differ; nothing is written.
         OSError: the file cannot be written.
     """
-    network = deepcopy(getattr(predictor.task, "model", predictor.task)).cpu().float().eval()
+    network = deepcopy(network_of(predictor.task)).cpu().float().eval()
     module = ScoresOfImages(network, *predictor.normalization).eval()
     images = _images(predictor, _CHECKED)
     wanted = _own_scores(predictor, images)

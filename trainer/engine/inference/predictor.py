@@ -25,7 +25,7 @@ from ...core.task_contract import class_probabilities, takes_multi_label
 from ...runs.checkpoints import path_of
 from ..build import assemble
 from ..checkpoints.callback_state import load_callback
-from ..evaluate import run_step
+from ..step_module import run_step
 
 
 class Predictor:
@@ -60,11 +60,11 @@ class Predictor:
             raise CannotStart(f"{type(self.task).__name__} has no forward, which would give the scores of the classes")
         self.checkpoint, self.step = _load(self._state, checkpoint, best)
         data = self._state.data
-        self.train_shape: tuple[int, ...] = tuple(int(size) for size in getattr(data, "image_shape", None) or ())
+        self.train_shape: tuple[int, ...] = tuple(int(size) for size in data.image_shape or ())
         crop = preparation_of(config).get("crop")
         self.image_shape = self.train_shape if crop is None else (self.train_shape[0], crop, crop)
-        self._names: list[str] | None = list(data.class_names) if getattr(data, "class_names", None) else None
-        self.classes: int | None = getattr(data, "classes", None)
+        self._names: list[str] | None = list(data.class_names) if data.class_names else None
+        self.classes: int | None = data.classes
         self.device = self._state.fabric.device
         self._state.module.eval()
         self._taken = positional(self.task.predict_step) if overrides(self.task, "predict_step") else 1
@@ -79,8 +79,7 @@ class Predictor:
     @property
     def normalization(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of each channel, of values from 0 to 1: (1, channels, 1, 1)."""
-        found = getattr(self._state.data, "_normalization", None)
-        return (torch.zeros(1), torch.ones(1)) if found is None else (found.mean, found.std)
+        return self._state.data.normalization
 
     @property
     def state(self) -> RunState:

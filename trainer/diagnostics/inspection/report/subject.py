@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ....base.errors import CannotStart
+from ....core.network.trained_network import network_of
 from ....core.task_contract import class_probabilities
 
 
@@ -75,8 +76,9 @@ class Subject:
     def as_pixels(self, found: Tensor) -> Tensor:
         """Inputs of the network as images, uint8 (batch, channels, height, width) on the CPU."""
         found = found.cpu()
-        if hasattr(self._data, "pixels"):
-            return self._data.pixels(found)
+        known: Tensor | None = self._data.pixels(found)
+        if known is not None:
+            return known
         low, high = found.amin((1, 2, 3), keepdim=True), found.amax((1, 2, 3), keepdim=True)
         return (found - low).mul(255.0 / (high - low).clamp(min=1e-30)).to(torch.uint8)
 
@@ -88,12 +90,6 @@ class Subject:
         """Of a class."""
         names = self._class_names
         return str(names[number]) if number < len(names) else str(number)
-
-
-def network_of(task: nn.Module) -> nn.Module:
-    """The network that a task trains."""
-    network = getattr(task, "model", task)
-    return network if isinstance(network, nn.Module) else task
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
