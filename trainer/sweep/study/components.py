@@ -5,8 +5,11 @@ import random
 from collections.abc import Mapping
 from typing import Any
 
+import optuna
+from optuna.distributions import BaseDistribution
 from optuna.pruners import BasePruner, NopPruner
 from optuna.samplers import BaseSampler, QMCSampler
+from optuna.trial import create_trial
 from pydantic import ValidationError
 
 from ...base.errors import ConfigError, listed, nearest, raise_all, refuse
@@ -20,6 +23,7 @@ _NAMES = {
     "pruner": ("NopPruner", "MedianPruner", "PercentilePruner", "SuccessiveHalvingPruner", "HyperbandPruner",
                "PatientPruner", "ThresholdPruner"),
 }  # fmt: skip
+_OTHER = "other values, or hydra/sweeper/{}=..."
 
 
 class SamplerFactory:
@@ -48,6 +52,26 @@ class SamplerFactory:
         seed = random.Random(f"{self._node['seed']} {number}").getrandbits(31)
         return build(Target.model_validate({**self._node, "seed": seed}))
 
+    def rehearse(self, space: Mapping[str, BaseDistribution]) -> None:
+        """Choose two trials of a space, for a study that is not kept: most samplers draw the first at random.
+
+        Raises:
+            ConfigError: the sampler cannot choose: a package of its own is missing, or the space is none for it.
+        """
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        rehearsed = SamplerFactory(self._node)
+        study = optuna.create_study(sampler=rehearsed.of_trial(0))
+        try:
+            first = study.ask(dict(space))
+            study.add_trial(create_trial(params=first.params, distributions=first.distributions, value=0.0))
+            study.sampler = rehearsed.of_trial(1)
+            study.ask(dict(space))
+        except (ImportError, ValueError) as error:
+            text, name = f"cannot choose trials: {error}", type(study.sampler).__name__
+            missing = error.name if isinstance(error, ImportError) else ""
+            remedy = f"pip install {missing}" if missing else _OTHER.format("sampler")
+            raise refuse("hydra.sweeper.sampler", text, name, remedy) from error
+
 
 def pruner_node(node: Mapping[str, Any]) -> dict[str, Any] | None:
     """The checked node hydra.sweeper.pruner; None for one that prunes nothing.
@@ -71,8 +95,7 @@ def _built(kind: str, node: Mapping[str, Any], base: type) -> Any:
     try:
         return build(target)
     except Exception as error:
-        remedy = f"other values, or hydra/sweeper/{kind}=..."
-        raise refuse(key, f"{cls.__name__} cannot be built: {error}", remedy=remedy) from error
+        raise refuse(key, f"{cls.__name__} cannot be built: {error}", remedy=_OTHER.format(kind)) from error
 
 
 def _no_such(kind: str, target: Any) -> ConfigError:

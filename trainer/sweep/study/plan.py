@@ -37,6 +37,7 @@ class StudyPlan:
         self.metric = self.settings.compared_by(OmegaConf.select(sweep, "callbacks.checkpoint") or {})
         self.space = SearchSpace.of(self.settings.params, [str(word) for word in sweep.hydra.overrides.task])
         self._samplers = SamplerFactory(self.settings.sampler)
+        self._samplers.rehearse(self.space.distributions)
         self._pruner = pruner_node(self.settings.pruner)
         self._journal: StudyJournal | None = None
         if (folder / JOURNAL).exists():
