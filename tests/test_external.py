@@ -218,7 +218,7 @@ def test_mistakes_of_the_functions(
 
 
 @pytest.mark.slow
-def test_ranks_that_get_a_signal_save_and_another_number_of_them_goes_on(
+def test_all_ranks_save_where_one_gets_a_signal_and_another_number_of_them_goes_on(
     starters: Starters, reference: Path, free_port: str
 ) -> None:
     folder = starters.here / "run"
@@ -226,8 +226,7 @@ def test_ranks_that_get_a_signal_save_and_another_number_of_them_goes_on(
     known = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
     started = [starters.start(words, {**known, "RANK": str(rank)}, f"log{rank}") for rank in range(2)]
     wait_until(lambda: checkpointed(folder))
-    for process in started:
-        process.send_signal(signal.SIGTERM)
+    started[1].send_signal(signal.SIGTERM)
     assert [process.wait(PATIENCE_S) for process in started] == [75, 75], starters.log("log0")
     assert summary(folder)["status"] == "preempted"
     assert starters.start(words, {**known, "WORLD_SIZE": "1", "RANK": "0"}, "alone").wait(120) == 0
@@ -315,6 +314,26 @@ def test_mpirun_as_documented(starters: Starters, reference: Path) -> None:
 def test_the_world_of_a_process(environment: dict[str, str], found: tuple[object, ...]) -> None:
     world = world_of(environment)
     assert (world.rank, world.size, world.local_rank, world.address) == found
+
+
+STEP = {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8", "SLURM_JOB_ID": "1234567", "SLURM_STEP_ID": "3"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, ("a", 29500)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, ("a", 1)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "1"}, (None, 1)),
+        ({**STEP, "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NODELIST": "n1"}, (None, None)),
+        ({**STEP, "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "n[07-08]"}, ("n07", 19570)),
+        ({**STEP, "SLURM_STEP_NUM_NODES": "3", "SLURM_STEP_NODELIST": "r1-n[2,4],m1"}, ("r1-n2", 19570)),
+        ({**STEP, "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "a,b", "MASTER_ADDR": "c"}, ("c", 29500)),
+    ],
+)  # fmt: skip
+def test_the_rendezvous_of_a_process(environment: dict[str, str], found: tuple[object, ...]) -> None:
+    world = world_of(environment)
+    assert (world.address, world.port) == found
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from ..config.job import JobSpec
 from ..launch.external.rendezvous import ExternalRendezvous
 from ..launch.external.sizes import sizes
 from ..launch.external.starters import LAUNCHER, with_external, world_of
+from ..runs.exit_codes import EXIT_CODES
 from ..runs.lease import hold_lease
 from .run import Run
 from .training import TrainingFailed, composed_run, composer_of, new_run
@@ -66,7 +67,7 @@ def _work(folder: Path) -> None:
             code = follow(rendezvous, listens=False) if rendezvous.world.rank else _lead(folder, rendezvous)
         finally:
             rendezvous.announce_end(code)
-    if code:
+    if code not in (0, EXIT_CODES["preempted"]):
         run = Run(folder)
         error = str(run.summary.get("error") or f"exit code {code}")
         raise TrainingFailed(f"{shown(folder)}: {error}", run)

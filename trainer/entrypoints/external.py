@@ -6,6 +6,7 @@ import time
 from ..base.errors import ConfigError, refuse
 from ..base.handshake import SECRET
 from ..base.paths import shown
+from ..base.signals import StopRequest
 from ..config.job import JobSpec
 from ..hardware.affinity import bind
 from ..hardware.comm_env import apply
@@ -13,6 +14,7 @@ from ..hardware.discovery.addresses import interface_towards
 from ..launch.external.announcement import Announcement
 from ..launch.external.rendezvous import ExternalRendezvous
 from ..launch.external.starters import LAUNCHER
+from ..launch.external.stop_relay import StopRelay
 from ..launch.roles import LocalNode, Role, environment_of, is_alone
 from ..launch.store import LOOPBACK
 from ..runs.folder import FROZEN
@@ -87,7 +89,9 @@ def _work(job: JobSpec, rendezvous: ExternalRendezvous, run: Announcement, secre
                 time.sleep(_AFTER_THE_FIRST_S)
         return first
 
-    return run_in_process(job, listens, reports)
+    stop_request = StopRequest()
+    with StopRelay(rendezvous, stop_request):
+        return run_in_process(job, listens, reports, stop_request)
 
 
 def _store_variables(run: Announcement, rendezvous: ExternalRendezvous, secret: bytes) -> list[tuple[str, str]]:

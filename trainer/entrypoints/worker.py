@@ -29,13 +29,17 @@ from ..runs.folder import remove_unstarted, storage_of
 
 
 def run_in_process(
-    job: JobSpec, listens: bool = True, reports: Callable[[Exception], bool] = lambda error: True
+    job: JobSpec,
+    listens: bool = True,
+    reports: Callable[[Exception], bool] = lambda error: True,
+    stop_request: StopRequest | None = None,
 ) -> int:
     """Run a worker in this process, which no agent watches over.
 
     Args:
         listens: whether stop signals are handled.
         reports: whether this worker is the one that reports the error that ends the run. One that is not is silent.
+        stop_request: of this process; None: one of its own.
 
     Returns:
         The exit code; 3 where the preflight refuses this machine.
@@ -43,7 +47,8 @@ def run_in_process(
     Raises:
         ValueError: a user's mistake; what `train` had written is removed.
     """
-    stop_request = StopRequest()
+    stop_request = stop_request or StopRequest()
+    StopRequest.current = stop_request
     previous = stop_request.listen() if listens else {}
     watchdog = start_watchdog(job)
     try:
@@ -70,6 +75,7 @@ def run_in_process(
             _report_failure(error, job)
         return 1
     finally:
+        StopRequest.current = None
         if watchdog is not None:
             watchdog.stop()
         close_log()

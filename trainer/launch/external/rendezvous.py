@@ -6,6 +6,7 @@ variables the processes of one host meet on loopback, at a port that rank 0 writ
 
 import hashlib
 import os
+import signal
 import socket
 import tempfile
 import time
@@ -125,6 +126,14 @@ class ExternalRendezvous:
         store.open()
         self._stores.append(store)
         return store
+
+    def post_stop(self, received: signal.Signals) -> None:
+        """Tell all processes of a stop request that this one has received."""
+        self._bulletin.set("stop", str(int(received)))
+
+    def posted_stop(self) -> signal.Signals | None:
+        """The stop request that a process has posted, if any."""
+        return signal.Signals(int(self._bulletin.get("stop"))) if self._bulletin.check(["stop"]) else None
 
     def first_to_fail(self) -> bool:
         """Whether no other process has reported a failure before; the others end because of it."""

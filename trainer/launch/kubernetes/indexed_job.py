@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ...config.schema import Config
+from ...runs.exit_codes import EXIT_CODES
 from .pod import Manifest, literal, metadata, mounts, placement, resources, volumes
 
 _PORT = 29500
@@ -41,10 +42,12 @@ def _service(config: Config, name: str) -> Manifest:
 
 def _job(config: Config, name: str, words: Sequence[str]) -> Manifest:
     nodes, one = config.topology.nodes, config.topology.devices_per_node == 1
-    # a pod that its node has lost is no failure of the run's; torchrun ends with 1 whatever its workers end with
+    # a pod that its node has lost is no failure of the run's, nor are those that save and stop because of it;
+    # torchrun ends with 1 whatever its workers end with
+    by_code = {"FailJob": _FINAL_CODES, "Ignore": [EXIT_CODES["preempted"]]} if one else {}
     rules: list[Manifest] = [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-        *([{"action": "FailJob", "onExitCodes": {"operator": "In", "values": _FINAL_CODES}}] if one else []),
+        *({"action": each, "onExitCodes": {"operator": "In", "values": codes}} for each, codes in by_code.items()),
     ]
     pod = {
         "subdomain": name,
