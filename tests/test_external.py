@@ -22,9 +22,11 @@ from starters import LEYDEN, Starters
 import leyden
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
+from leyden.trainer.config.schema import load
 from leyden.trainer.entrypoints.external import follow
 from leyden.trainer.launch.external.announcement import Announcement
-from leyden.trainer.launch.external.placement import HostPlacement, placement_of
+from leyden.trainer.launch.external.placement import HostPlacement, placement_of, role_of
+from leyden.trainer.launch.external.sizes import servers_of, sizes
 from leyden.trainer.launch.external.starters import world_of
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
@@ -234,6 +236,17 @@ def test_all_ranks_save_where_one_gets_a_signal_and_another_number_of_them_goes_
     assert distance(weights(folder), weights(reference)) < 1e-5
 
 
+@pytest.mark.slow
+def test_one_of_the_ranks_is_a_parameter_server(starters: Starters, free_port: str) -> None:
+    words = [*TINY, "dataset=digits", "strategy=asgd", "topology=cpu", "trainer.enable_progress_bar=false"]
+    codes = starters.ranks([*words, EXTERNAL, "hydra.run.dir=run"], 3, MASTER_PORT=free_port)
+    assert codes == [0, 0, 0], starters.log("log0") + starters.log("log2")
+    assert starters.log("log2") == ""
+    trained = summary(starters.here / "run")
+    assert (trained["status"], trained["world_size"]) == ("done", 2)
+    assert load(starters.here / "run").servers == 1
+
+
 FAILS = """
 import os
 
@@ -361,6 +374,22 @@ def test_a_rank_that_does_not_see_the_run_folder_is_refused(case: str, tmp_path:
         follow(rendezvous)
 
 
+def test_the_last_ranks_of_each_host_are_its_servers() -> None:
+    words = ["topology=cpu", EXTERNAL, "topology.nodes=2", "topology.devices_per_node=2", "strategy=asgd"]
+    config = leyden.compose(*words, "strategy.execution.servers=4")
+    assert [role_of(rank, config).name for rank in range(8)] == ["0", "1", "server-0", "server-2",
+                                                                 "2", "3", "server-1", "server-3"]  # fmt: skip
+    strategy = config.strategy
+    for given, expected in ((4, "2"), (None, "3")):
+        execution = {**strategy.arguments["execution"], "servers": given}
+        servers = servers_of(strategy.target, {**strategy.arguments, "execution": execution}, "one_a_node")
+        assert sizes(HostPlacement(2, 4), servers) == ["topology.nodes=2", f"topology.devices_per_node={expected}"]
+    with pytest.raises(ConfigError, match="the same number of processes"):
+        leyden.compose(*words, "strategy.execution.servers=3")
+    with pytest.raises(ConfigError, match="the same number of processes"):
+        leyden.compose(*words, "topology.server_placement=first_node")
+
+
 def test_ranks_of_a_host_follow_each_other() -> None:
     assert placement_of(["a", "a", "b", "b"]) == HostPlacement(2, 2)
     for hosts in (["a", "b", "a", "b"], ["a", "a", "b"]):
@@ -383,7 +412,7 @@ def test_an_announcement_is_believed_by_its_signature_alone() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["strategy=asgd", "topology.devices_per_node=2"],
+        ["strategy=asgd", "topology.devices_per_node=2", "strategy.execution.elastic=true"],
         ["-m", "seed=1,2"],
         ["strategy=ddp", "topology.devices_per_node=2"],
     ],

@@ -72,7 +72,7 @@ def run_in_process(
         raise
     except Exception as error:
         if reports(error):
-            _report_failure(error, job)
+            report_failure(error, job, worker_number())
         return 1
     finally:
         StopRequest.current = None
@@ -84,8 +84,13 @@ def run_in_process(
         restore_handlers(previous)
 
 
-def _report_failure(error: Exception, job: JobSpec) -> None:
-    from ..runs.failure_report import report_failure
+def report_failure(error: Exception, job: JobSpec, rank: int) -> None:
+    """Record the error that ends the run, and print it.
+
+    Args:
+        rank: of the process; -1: a server.
+    """
+    from ..runs import failure_report
     from ..runs.summary import mark_failed
 
     message = printable(str(error) if isinstance(error, Explained) else f"{type(error).__name__}: {error}")
@@ -93,8 +98,8 @@ def _report_failure(error: Exception, job: JobSpec) -> None:
     close_log()  # whose descriptor the summary may need
     if not job.is_evaluation:
         # first: the terminal may be a file on the disk that is full
-        mark_failed(job.run_dir, message, worker_number())
-    report_failure(job.run_dir, job.verb, message, trace)
+        mark_failed(job.run_dir, message, rank)
+    failure_report.report_failure(job.run_dir, job.verb, message, trace)
 
 
 def start_watchdog(job: JobSpec) -> Watchdog | None:
