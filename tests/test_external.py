@@ -26,8 +26,9 @@ from leyden.trainer.config.schema import load
 from leyden.trainer.entrypoints.external import follow
 from leyden.trainer.launch.external.announcement import Announcement
 from leyden.trainer.launch.external.placement import HostPlacement, placement_of, role_of
+from leyden.trainer.launch.external.rendezvous import ExternalRendezvous
 from leyden.trainer.launch.external.sizes import servers_of, sizes
-from leyden.trainer.launch.external.starters import world_of
+from leyden.trainer.launch.external.starters import World, world_of
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 EXTERNAL = "topology.launcher=external"
@@ -363,6 +364,11 @@ def test_no_world_is_an_error(environment: dict[str, str], key: str) -> None:
     with pytest.raises(ConfigError) as refused:
         world_of(environment)
     assert refused.value.problems[0].key == key
+
+
+def test_a_name_without_an_address_is_refused() -> None:
+    with pytest.raises(ConfigError, match="MASTER_ADDR"):
+        ExternalRendezvous(World("srun", 0, 2, None, "nowhere.invalid", 1))
 
 
 @pytest.mark.parametrize("case", ["unseen", "another"])
