@@ -49,7 +49,7 @@ def test_a_callback_ends_the_training_of_its_process(here: Path) -> None:
         "import leyden\n\nclass Stops:\n    def on_step_end(self, state):\n        assert leyden.stop()\n"
     )
     run = leyden.train(*QUIET, "+callbacks.bad._target_=stops_here.Stops")
-    assert (run.status, run.summary["step"]) == ("preempted", 1)
+    assert (run.status, run.summary["steps"]) == ("preempted", 1)
     assert (run.folder / "checkpoints" / "last.ckpt").exists()
     assert not leyden.stop()
 
