@@ -152,6 +152,12 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
         "color_jitter": "augment=imagenet", "colorjitter": "augment=imagenet", "randaugment": "augment=rand_augment",
         "ra": "augment=rand_augment", "randomerasing": "augment=random_erasing", "cutout": "augment=random_erasing",
     },
+    "hydra/sweeper/sampler": {
+        "cmaes": "hydra.sweeper.sampler._target_=optuna.samplers.CmaEsSampler",
+        "grid": "hydra/sweeper/sampler=brute_force", "motpe": "hydra/sweeper/sampler=tpe",
+        "nsgaii": "hydra.sweeper.sampler._target_=optuna.samplers.NSGAIISampler",
+        "qmc": "hydra.sweeper.sampler._target_=optuna.samplers.QMCSampler",
+    },
 }  # fmt: skip
 """By group: names of choices in other tools, and the overrides that do the same here."""
 
@@ -252,6 +258,10 @@ _ABSENT: Mapping[str, str] = {
     "task.metrics=[f1,auroc] adds others",
     "loss=mse loss=mae loss=l1 loss=l2 criterion=mse": "is of task=reconstruction; task.loss of classification is "
     "cross_entropy, bce or focal",
+    "storage study_name load_if_exists": "is not needed: a study is SWEEP/study.journal, and `leyden resume SWEEP` "
+    "goes on with it",
+    "max_failure_rate": "is not needed: failed trials end no study; with hydra.sweeper.fail_fast=true the first does",
+    "search_space custom_search_space": "is hydra.sweeper.params here, or the overrides of the command",
     "max_train_samples": "is not here: trainer.limit_train_batches counts optimizer steps",
 }
 """Names, or names with a value, of other tools that have no key here, and why."""
