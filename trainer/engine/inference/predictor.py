@@ -25,6 +25,7 @@ from ...core.task_contract import class_probabilities, takes_multi_label
 from ...runs.checkpoints import path_of
 from ..build import assemble
 from ..checkpoints.callback_state import load_callback
+from ..checkpoints.restored_parts import restored_part
 from ..step_module import run_step
 
 
@@ -145,38 +146,45 @@ def _load(state: RunState, path: Path | None, best: bool) -> tuple[Path, int]:
     """Load the weights that evaluation uses. Returns their file, and the step at which it was written."""
     try:
         found = (path, checkpoint_io.read_to_resume(path)) if path is not None else _chosen(state.run_dir, best)
+        if found is None:
+            raise CannotStart(f"{state.run_dir} has no checkpoint yet: nothing was trained")
+        _restore(state, *found)
     except (DamagedCheckpoint, OSError) as error:
         raise CannotStart(str(error)) from error
-    if found is None:
-        raise CannotStart(f"{state.run_dir} has no checkpoint yet: nothing was trained")
-    path, content = found
+    return found[0], state.step
+
+
+def _restore(state: RunState, path: Path, content: dict[str, Any]) -> None:
     for hook in state.hooks.find("on_load_checkpoint"):
         hook(content)
     shards = checkpoint_io.shards_of(path, content)
-    try:
+    with restored_part(path, "model"):
         state.contract.load_full_state(state.task, None, content, shards)
-    except RuntimeError as error:
-        raise CannotStart(f"{path} does not fit this run: {str(error).splitlines()[-1].strip()}") from error
     state.step, state.epoch = int(content["position"]["step"]), int(content["position"]["epoch"])
     for name, callback in state.callbacks.items():
         if own_hook(callback, CallbackContract.evaluated) is None:
             continue
-        load_callback(name, callback, content["callbacks"].get(name, {}), shards)
+        with restored_part(path, f"callbacks.{name}", callback):
+            load_callback(name, callback, content["callbacks"].get(name, {}), shards)
+            check_loaded = own_hook(callback, CallbackContract.check_loaded)
+            if check_loaded is not None:
+                check_loaded(state)
         begin = own_hook(callback, CallbackContract.on_fit_start)
         if begin is not None:
             begin(state)
-    return path, state.step
 
 
 def _chosen(run_dir: Path, best: bool) -> tuple[Path, dict[str, Any]] | None:
     newest = checkpoint_io.newest(run_dir, to_evaluate=True)
     if newest is None or not best:
         return newest
-    ranked = newest[1]["callbacks"].get("checkpoint", {}).get("best")
+    with restored_part(newest[0], "callbacks.checkpoint"):
+        ranked = [
+            path_of(run_dir, int(step)) for _, step in newest[1]["callbacks"].get("checkpoint", {}).get("best") or ()
+        ]
     if not ranked:
         raise CannotStart(f"{run_dir} has ranked no checkpoint: callbacks.checkpoint.monitor names no metric of it")
-    path = path_of(run_dir, int(ranked[0][1]))
-    return path, checkpoint_io.read_to_resume(path)
+    return ranked[0], checkpoint_io.read_to_resume(ranked[0])
 
 
 @contextmanager
