@@ -99,6 +99,16 @@ class Points(LightningDataModule):
         SEEN.append(f"data.teardown({stage})")
 
 
+class PointsOfProcesses(Points):
+    """Reads by processes that live as long as the loaders."""
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(Noisy(self.train_set), batch_size=8, shuffle=True, num_workers=1, persistent_workers=True)
+
+    def val_dataloader(self) -> Any:
+        return DataLoader(Noisy(self.val_set), batch_size=5, num_workers=1, persistent_workers=True)
+
+
 class PointsPinned(Points):
     def train_dataloader(self) -> Any:
         return DataLoader(self.train_set, batch_size=8, pin_memory=True)

@@ -5,8 +5,7 @@ draws of random transforms one of (seed, epoch, batch, rank); a resumed epoch sk
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from functools import cached_property
 from itertools import count, islice
 from types import SimpleNamespace
@@ -34,6 +33,7 @@ from ..core.lightning_compat import with_sampler, without_fabric
 from ..core.torch_compat import draw_order
 from ..core.trainer_view.view import TrainerView
 from .contents.found import Found, found_in_loaders, length_of
+from .reader_seeds import ReaderSeeds
 
 _END = object()
 _READING = 1
@@ -170,7 +170,8 @@ class LoaderData(DataContract):
         if isinstance(loader, dict) or type(loader).__name__ == "CombinedLoader":
             raise ValueError(f"{where} gives several loaders ({type(loader).__name__}); one is supported")
         if isinstance(loader, DataLoader):
-            loader.worker_init_fn = IgnoreStopSignals(SeedByRank(self.fabric.global_rank, loader.worker_init_fn))
+            seeds = ReaderSeeds(self.fabric.global_rank, loader.worker_init_fn, loader.persistent_workers)
+            loader.worker_init_fn = IgnoreStopSignals(seeds)
             if loader.pin_memory and self.fabric.device.type != "cuda" and torch.cuda.is_available():
                 loader.pin_memory = False
                 log.info("%s: pin_memory is off: topology.device.kind=cpu", where)
@@ -309,6 +310,9 @@ class LoaderData(DataContract):
         seed = mix(self.config.seed, epoch)
         _start_epoch(loader, max(0, epoch), seed)
         seed_host(seed)
+        readers = getattr(getattr(loader, "worker_init_fn", None), "first", None)
+        if isinstance(readers, ReaderSeeds):
+            readers.begin_epoch(loader, seed)
         iterator = iter(loader)
         drawn = draw_order(iterator)
         reads_here = getattr(loader, "num_workers", 0) == 0
@@ -343,23 +347,6 @@ class Share(Sampler[int]):
 
     def __len__(self) -> int:
         return max(0, -(-(len(self.sampler) - self.index) // self.count))
-
-
-@dataclass(frozen=True)
-class SeedByRank:
-    """`worker_init_fn` that seeds reader processes by rank.
-
-    torch seeds those of all ranks alike, as the common order of samples is drawn from the same generator.
-    """
-
-    rank: int
-    first: Callable[[int], None] | None
-
-    def __call__(self, number: int) -> None:
-        if self.rank:
-            seed_host(torch.initial_seed(), self.rank)
-        if self.first is not None:
-            self.first(number)
 
 
 def _start_epoch(loader: Any, epoch: int, seed: int) -> None:
