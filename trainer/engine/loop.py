@@ -127,6 +127,7 @@ class Epoch:
         self.validation = ValidationSchedule.of(self.trainer, self.steps)
         self.data_ended = False
         self._logged_at = state.step
+        self._pictured = False
         self._logged_times = self._interval_began = copy(state.times)
         self._on_step_end = [progress.look, *state.callback_hooks(CallbackContract.on_step_end)]
 
@@ -348,3 +349,9 @@ class Epoch:
             state.report(values if good is None else {**values, state.own_name("time/goodput"): good.share})
             self.agree_on_the_end()
         state.log.entries.clear()
+        if not self._pictured and state.fabric.loggers:
+            self._pictured = True
+            pictures = state.contract.pictures()
+            if state.fabric.is_global_zero:
+                for name, picture in pictures.items():
+                    state.report_image(name, picture)

@@ -141,7 +141,7 @@ def _totals(sent: dict[str, float]) -> dict[str, float]:
 
 def _log_hyperparameters(state: RunState) -> None:
     config = state.config
-    name, parameters, differ = title(config, state.run_dir), hyperparameters(config), varied(config)
+    name, parameters, differ = title(config, state.run_dir), hyperparameters(config), varied(config.composition)
     for logger in state.fabric.loggers:
         if isinstance(logger, LoggerContract):
             call_logger(logger, logger.log_final, name, parameters, differ, _columns(state))
