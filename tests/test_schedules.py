@@ -1,5 +1,6 @@
 """Learning-rate schedules against torch's and values by hand; durations; resumed exactly."""
 
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 from leyden.trainer.base.errors import ConfigError
+from leyden.trainer.base.log import log
 from leyden.trainer.components.lr_schedules import Constant, MultiStep, OneCycle, Polynomial, WarmupCosine, steps_of
 from leyden.trainer.components.plateau import Plateau
 from leyden.trainer.compose.checks import check_classes
@@ -42,6 +44,17 @@ def test_torchs_where_torch_has_the_shape() -> None:
     torchs = rates(lambda o: lr_scheduler.OneCycleLR(
         o, [2.0, 0.2], total_steps=21, pct_start=7 / 21, cycle_momentum=False), 20)  # fmt: skip
     assert rates(lambda o: OneCycle(o, total_steps=20, rise=0.3)) == pytest.approx(torchs), "which counts one step less"
+
+
+def test_milestones_that_the_training_does_not_reach_are_said(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "propagate", True)
+    with caplog.at_level(logging.INFO, log.name):
+        rates(lambda o: MultiStep(o, total_steps=20, steps_per_epoch=4, milestones=[2, 4.5]))
+        assert not caplog.messages
+        rates(lambda o: MultiStep(o, total_steps=20, steps_per_epoch=4, milestones=[2, 5, 9.5]))
+    assert caplog.messages == ["schedule.milestones: 5, 9.5 not reached, the training has 5 epochs"]
 
 
 def test_warm_up_and_cool_down_around_a_shape() -> None:
