@@ -46,7 +46,7 @@ class Heartbeat:
     Attributes:
         step: optimizer steps done; the next beat carries it.
         current: the phase that the process is in.
-        occasion: what the phase is for where that makes it take longer than at other times, such as an epoch's end.
+        occasion: what the phase is for, if it takes longer then than at other times, such as an epoch's end.
         seconds: spent in each phase of the present run, by its index; in that of `current` until it was entered.
         began: start of the present run (Unix time).
         observer: called with each phase that is entered; None: nothing is.
@@ -74,7 +74,7 @@ class Heartbeat:
         self._passed.clear()
 
     def publish(self, path: Path) -> None:
-        """From now on in a file, so that another process can read it."""
+        """Move the bytes into a file, so that another process can read them."""
         path.write_bytes(self.memory)
         with open(path, "r+b") as file:
             self.memory = mmap.mmap(file.fileno(), _LAYOUT.size)

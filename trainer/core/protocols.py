@@ -155,7 +155,7 @@ class HasPublicNames(Protocol):
     """A model with public weights of other names."""
 
     def public_names(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
-        """By layout of a file: the name there for each of the model's tensors."""
+        """The names of the model's tensors in a file, by its layout."""
         ...
 
 
@@ -237,7 +237,7 @@ class Contrastive(Protocol):
     """A task whose loss compares views of all samples of the global batch."""
 
     views: int
-    """Of each sample, which are adjacent rows of a batch."""
+    """Views of each sample, which are adjacent rows of a batch."""
 
     def share_batches(self, padding: Any, most_samples: int) -> None:
         """Take negatives from the other workers, too.

@@ -117,7 +117,7 @@ class LoaderData(DataContract):
         return size * self.fabric.world_size, length_of(getattr(self._train, "dataset", None))
 
     def close(self) -> None:
-        """Nothing: threads and processes are those of the module's loaders."""
+        """Do nothing: threads and processes are those of the module's loaders."""
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         return self.module.on_after_batch_transfer(batch, dataloader_idx)
@@ -289,7 +289,7 @@ class LoaderData(DataContract):
         return _length(self.loader_of(split))
 
     def share_bad_samples(self, fabric: Fabric) -> None:
-        """Nothing: user-provided loaders raise on unreadable samples."""
+        """Do nothing: user-provided loaders raise on unreadable samples."""
 
     partition_orders: Sequence[Sequence[int]] = ()
     """User-provided loaders have none."""

@@ -55,4 +55,4 @@ class TaskLoaderData(LoaderData):
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing: the order is a function of seed and epoch."""
+        """Do nothing: the order is a function of seed and epoch."""

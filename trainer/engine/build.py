@@ -1,4 +1,4 @@
-"""From a frozen config to the objects of a training, in the one order that precision and strategies need."""
+"""Building of a training from a frozen config, in the one order that precision and strategies need."""
 
 import os
 import warnings
@@ -158,7 +158,7 @@ def _trains_smallest(state: RunState, data: ImageData) -> bool:
 
 
 def make_loggers(config: Config, run_dir: Path) -> list[Logger]:
-    """Those of the config; none where nothing is to be kept."""
+    """Those of the config; none if nothing is to be kept."""
     if config.trainer.fast_dev_run:
         return []
     folder = str(run_dir)
@@ -200,7 +200,7 @@ def make_fabric(config: Config, loggers: Sequence[Logger]) -> Fabric:
 
 
 class _OneDevice(LightningEnvironment):
-    """Of a process in no group: Fabric gets one device, whatever LOCAL_RANK says."""
+    """Environment of a process in no group: Fabric gets one device, whatever LOCAL_RANK says."""
 
     def local_rank(self) -> int:
         return 0
@@ -267,7 +267,7 @@ def make_data(config: Config, fabric: Fabric, contract: StrategyContract, splits
 
 
 def make_task(config: Config, data: DataContract | None, contract: StrategyContract) -> LightningModule:
-    """The task, around the model where the config has one. `data` is None where the task brings its loaders."""
+    """The task, around the model if the config has one. `data` is None if the task brings its loaders."""
     known_data = DataContract() if data is None else data
     _refuse_one_class(config, known_data)
     values = {"classes": known_data.classes, "image_shape": known_data.image_shape}
@@ -309,7 +309,7 @@ def _refuse_one_class(config: Config, data: DataContract) -> None:
 
 
 def _refuse_other_targets(task: LightningModule, data: DataContract) -> None:
-    """Raise ValueError where the task takes other targets than the dataset has."""
+    """Raise ValueError if the task takes other targets than the dataset has."""
     several, taken = data.multi_label, takes_multi_label(task)
     if several is None or taken is None or several == taken:
         return
@@ -321,7 +321,7 @@ def _refuse_other_targets(task: LightningModule, data: DataContract) -> None:
 def make_optimizer(
     config: Config, task: LightningModule, state: RunState, options: Options
 ) -> tuple[Optimizer, list[ScheduleEntry]]:
-    """The task's own optimizer where it has one, else what `optimizer` and `schedule` say."""
+    """The task's own optimizer if it has one, else what `optimizer` and `schedule` say."""
     if overrides(task, "configure_optimizers"):
         name = type(task).__name__
         log.info("%s.configure_optimizers decides: optimizer and schedule of the config are not used", name)

@@ -20,9 +20,9 @@ from ..core.protocols import ComputesWeights, HasPublicNames
 from ..core.state import RunState
 
 _MOST_IMAGES = 5000
-"""From which a network may take weights: as many as airbench94 does."""
+"""Images that a network may take weights from: as many as airbench94 takes."""
 _MOST_VALUES = 1 << 24
-"""Of these images; 64 MB. Of large images there are fewer."""
+"""Values of all these images, 64 MB: of large images there are fewer."""
 _COUNTER = "num_batches_tracked"
 """A counter of BatchNorm that old public files lack and no forward of ours reads."""
 
@@ -44,7 +44,7 @@ def load_initial_weights(state: RunState) -> None:
 
 
 def _load_from_images(state: RunState) -> None:
-    """Of a network with `weights_from_images(images)`: the tensors by name that it computes of normalized images."""
+    """Load what a network with `weights_from_images(images)` computes of normalized training images."""
     network = network_of(state.task)
     if network is state.task or not isinstance(network, ComputesWeights):
         return
@@ -157,7 +157,7 @@ def _output_layer(own: Mapping[str, torch.Size]) -> set[str]:
 
 
 def _names_in(weights: Mapping[str, Tensor], task: nn.Module, own: Iterable[str]) -> dict[str, str]:
-    """By name of the task's tensors: that in a file, of the layout that names most of them there.
+    """The name in a file for each of the task's tensors, by the layout that names most of them there.
 
     A network with public weights of other names says so by `public_names(names)`: by layout, the name there for each.
     """

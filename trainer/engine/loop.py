@@ -242,7 +242,7 @@ class Epoch:
         """Hand the last step's values to the loggers. The one place where training waits for the device.
 
         Args:
-            alone: this worker's own values, where the others are at other steps.
+            alone: this worker's own values, if the others are at other steps.
         """
         state = self.state
         with heartbeat.phase(SYNCHRONIZATION):

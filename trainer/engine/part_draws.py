@@ -100,7 +100,7 @@ class _Watch:
             self._computing.pop()
 
         yield module.register_forward_pre_hook(begin)
-        # called where the forward raises, too: a model may catch that
+        # called if the forward raises, too: a model may catch that
         yield module.register_forward_hook(end, always_call=True)
 
     def look(self) -> None:

@@ -15,7 +15,7 @@ from ..core.state import RunState
 class Step(nn.Module):
     """The module that a strategy wraps: its forward runs one of the task's steps.
 
-    Calling `task.training_step` on Fabric's wrapper instead bypasses precision and strategy where the strategy does
+    Calling `task.training_step` on Fabric's wrapper instead bypasses precision and strategy if the strategy does
     not wrap the module.
     """
 

@@ -146,7 +146,7 @@ def _fault_of_restoring(state: RunState, path: Path, content: dict[str, Any]) ->
 
 
 def _fits(state: RunState) -> checkpoint_io.Fits | None:
-    """Refuses checkpoints of another network; None where the task changes what it loads. Every worker must call it."""
+    """A check for checkpoints of another network; None: the task changes what it loads. Every worker must call it."""
     if state.hooks.find("on_load_checkpoint"):
         return None
     own = state.contract.full_shapes(state.task)

@@ -236,7 +236,7 @@ class TrainingStep:
         self.advance_to(epoch_began + after)
 
     def _just_logged(self, entry: ScheduleEntry) -> dict[str, float]:
-        """Metrics of the step, where a schedule monitors one: over all workers, or their rates would differ."""
+        """Metrics of the step, if a schedule monitors one: over all workers, or their rates would differ."""
         if entry.monitor is None:
             return {}
         state = self._state
@@ -255,6 +255,6 @@ class TrainingStep:
 
 @contextmanager
 def _nothing_counts(state: RunState) -> Iterator[None]:
-    """For a dummy batch: neither metrics nor statistics of batch normalization take it in."""
+    """Context in which neither metrics nor statistics of batch normalization take a batch in, for a dummy batch."""
     with untouched_metrics(state.task), statistics_kept(state.task):
         yield

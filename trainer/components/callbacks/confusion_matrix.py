@@ -37,7 +37,7 @@ class ConfusionMatrix(CallbackContract):
             raise ValueError(f"callbacks.confusion_matrix.max_classes={max_classes} must be at least 2")
         self.max_classes = max_classes
         self.counts: dict[str, Tensor] = {}
-        """By split: int64, (classes, classes)."""
+        """The matrix of each split: int64, (classes, classes)."""
         self._training = False
 
     @override

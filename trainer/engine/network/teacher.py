@@ -54,7 +54,7 @@ def _described(source: str) -> Teacher:
 
 
 def _built(state: RunState, teacher: Teacher) -> nn.Module:
-    """Its network for the student's images and classes; the generators of this process stay as they are."""
+    """Build the teacher's network for the student's images and classes. The process's generators stay as they are."""
     make_importable(teacher.python_path)
     known = {"classes": state.data.classes, "image_shape": state.data.image_shape}
     cpu = torch.device("cpu")

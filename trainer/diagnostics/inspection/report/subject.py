@@ -87,7 +87,7 @@ class Subject:
         return torch.arange(len(self)).split(self.batch_size)
 
     def name(self, number: int) -> str:
-        """Of a class."""
+        """The name of a class."""
         names = self._class_names
         return str(names[number]) if number < len(names) else str(number)
 
