@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,20 +111,21 @@ def written(picture: bytes, name: str, colours: int = 64) -> None:
 
 _SWEEP = (
     "dataset=digits", "augment=none", "model=lenet5", "topology.devices_per_node=2", "strategy=ddp,local_sgd,easgd",
-    "optimizer.lr=0.05,0.02", "trainer.max_epochs=8", "trainer.log_every_n_steps=6", "hydra.sweep.dir=sweep",
+    "optimizer.lr=0.05,0.02", "trainer.max_epochs=6", "trainer.log_every_n_steps=6", "hydra.sweep.dir=sweep",
 )  # fmt: skip
-_SHOWN: Mapping[str, tuple[str, int]] = {
-    "start": ("tensorboard.png", 1000),
-    "charts": ("tensorboard_charts.png", 1580),
-    "hparams": ("tensorboard_hparams.png", 420),
-}
+_SHOWN = (
+    ("sweep", "start", "tensorboard.png", 1000),
+    ("sweep", "hparams", "tensorboard_hparams.png", 420),
+    ("sweep/0", "charts", "tensorboard_charts.png", 1580),
+)
+"""Folder, dashboard, file, and height of the window."""
 
 
 def main() -> None:
     with TemporaryDirectory() as place:
         subprocess.run([sys.executable, "-m", "leyden", "-m", *_SWEEP], cwd=place, check=True)
-        with viewed(Path(place) / "sweep") as address, chromium() as page:
-            for name, (file, height) in _SHOWN.items():
+        for folder, name, file, height in _SHOWN:
+            with viewed(Path(place) / folder) as address, chromium() as page:
                 page.size(1280, height)
                 opened(page, address, DASHBOARDS[name])
                 written(page.picture(), file)

@@ -57,8 +57,9 @@ def _autoencoder(place: Path) -> dict[str, Image.Image]:
 
 def _pipeline(place: Path) -> dict[str, Image.Image]:
     _leyden(
-        place, "-m", "experiment=multi_training_8x8_small", "trainer.max_epochs=2",
-        "hydra.sweep.dir=sweep",
+        place, "-m", "dataset=digits", "dataset.image_size=16", "augment=none", "hydra/launcher=pipeline",
+        "strategy=single", "model=mlp", "optimizer.lr=0.05,0.02,0.01,0.005", "topology.devices_per_node=2",
+        "trainer.max_epochs=2", "hydra.sweep.dir=sweep",
     )  # fmt: skip
     return {"pipeline_schedule.png": Image.open(place / "sweep" / "pipeline" / "schedule.png")}
 

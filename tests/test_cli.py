@@ -111,8 +111,10 @@ def test_view_serves_this_machine_only(here: Path) -> None:
         line = next(line for line in process.stderr if "http://" in line)
         assert "http://localhost:" in line
     finally:
-        process.kill()
+        process.terminate()
         process.communicate()
+        # its folder of links is gone
+        assert process.returncode == 0
 
 
 def test_view_takes_the_next_port_and_several_folders(
