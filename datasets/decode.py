@@ -17,20 +17,8 @@ from .decoding.pillow_decoder import decode_by_pillow
 from .limits import DEFAULTS, Limits, TooLargeError
 
 SUFFIXES = (
-    ".jpg",
-    ".jpeg",
-    ".jpe",
-    ".jfif",
-    ".mpo",
-    ".png",
-    ".apng",
-    ".webp",
-    ".bmp",
-    ".gif",
-    ".tif",
-    ".tiff",
-    ".avif",
-)
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif",
+)  # fmt: skip
 """Suffixes of image files, in any case."""
 
 _JPEG = b"\xff\xd8\xff"
