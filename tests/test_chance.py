@@ -43,7 +43,7 @@ def test_pretrained_weights_are_named_where_there_are_some(freeze: Freeze) -> No
     def helps(*words: str) -> str:
         return (not_learned({"val/acc": 0.5}, found, load(freeze("run", *words))) or "").partition("help: ")[2]
 
-    photos = ("dataset=image_folder", "dataset.root=PHOTOS")
+    photos = ("dataset=image_folder", "dataset.root=PHOTOS", "augment=imagenet")
     usual = "more trainer.max_epochs"
     assert helps(*photos, "model=efficientnet_lite0") == f"pretrained weights (model.pretrained=true), {usual}"
     assert helps(*photos, "model=resnet18") == f"pretrained weights (experiment=finetune_photos), {usual}"

@@ -122,7 +122,7 @@ def test_seventeen_pictures_in_batches_of_eight_are_refused_and_the_named_size_t
 @pytest.mark.parametrize(
     ("samples", "workers", "parts", "nearest"),
     # pictures, workers, parts of a batch that are forwarded one after the other (hybrid's scheme c): 8 a batch
-    [(17, 1, 1, 7), (18, 2, 1, 7), (18, 2, 2, None), (20, 4, 1, 10), (3, 3, 1, None), (19, 1, 2, 7)],
+    [(17, 1, 1, 7), (18, 2, 1, 6), (18, 2, 2, None), (20, 4, 1, 12), (3, 3, 1, None), (19, 1, 2, 10)],
 )
 def test_eighteen_on_two_workers_are_told_the_nearest_size_that_works(
     freeze: Freeze, samples: int, workers: int, parts: int, nearest: int | None
@@ -131,7 +131,7 @@ def test_eighteen_on_two_workers_are_told_the_nearest_size_that_works(
     data = ImageData(config, (0, workers), parts)
     network = nn.Sequential(nn.Conv2d(3, 2, 32), nn.BatchNorm2d(2))
     with pytest.raises(CannotStart) as refused:
-        refuse_single_values(network, data.image_shape, data.smallest_batch, config)
+        refuse_single_values(network, data.image_shape, data.smallest_batch, config, workers * parts)
     assert refused.value.problem is not None
     remedies = refused.value.problem.remedy.split(", or ")
     assert remedies == [*([] if nearest is None else [f"batch_size={nearest}"]), "dataset.drop_last=true"]

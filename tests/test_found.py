@@ -35,7 +35,7 @@ def lines(found: Splits) -> list[str]:
 
 def test_pictures_are_counted_by_class(tmp_path: Path) -> None:
     assert lines(splits(directory(tmp_path / "a", CLASSES), held_out=1)) == [
-        "3 pictures of 2 classes: cat 2, dog 1; validation: 20 % of each class, the same for every seed (1); test: none"
+        "3 pictures of 2 classes: cat 2, dog 1; validation: 20 % of each class, the same for every seed (1, none of dog); test: none"
     ]
     root = directory(tmp_path / "b", [f"data/{name}" for name in [*below("train", "valid"), "test/cat/1.png"]])
     assert lines(splits(root)) == ["3 pictures of 2 classes: cat 2, dog 1, in data/; validation: 3; test: 1"]
@@ -96,7 +96,7 @@ def test_a_table_may_give_each_image_one_class(tmp_path: Path, build: Build, hea
     assert (data.class_names, data.labels.tolist(), data.multi_label) == (("cat", "dog;big"), [1, 0], False)
     assert ImageFolder("val", root, labels=table).labels.tolist() == [0]
     assert lines(splits(root, labels=table)) == [
-        "2 pictures of 2 classes: cat 1, dog;big 1; validation: 1; test: none",
+        "2 pictures of 2 classes: cat 1, dog;big 1; validation: 1, none of dog;big; test: none",
         "left out: images beside the splits (1)",
     ]
     table.write_text(f"{header}\ntrain/1.png,\n")
