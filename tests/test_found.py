@@ -35,7 +35,8 @@ def lines(found: Splits) -> list[str]:
 
 def test_pictures_are_counted_by_class(tmp_path: Path) -> None:
     assert lines(splits(directory(tmp_path / "a", CLASSES), held_out=1)) == [
-        "3 pictures of 2 classes: cat 2, dog 1; validation: 20 % of each class, the same for every seed (1, none of dog); test: none"
+        "3 pictures of 2 classes: cat 2, dog 1; validation: 20 % of each class, the same for every seed "
+        "(1, none of dog); test: none"
     ]
     root = directory(tmp_path / "b", [f"data/{name}" for name in [*below("train", "valid"), "test/cat/1.png"]])
     assert lines(splits(root)) == ["3 pictures of 2 classes: cat 2, dog 1, in data/; validation: 3; test: 1"]
