@@ -108,6 +108,10 @@ def test_another_content_is_refused_and_may_be_accepted_once(
     assert "train: cat: 10 pictures before, 11 now" in error
     assert f"try: leyden resume {stopped} dataset.changed=accept" in error
     assert {path: path.read_bytes() for path in before} == before
+    assert main(["eval", str(stopped)]) == 0
+    printed = capsys.readouterr()
+    warned = " ".join((printed.out + printed.err).split())
+    assert "may not be what the run was trained on: train: cat: 10 pictures before, 11 now" in warned
     old = recorded(stopped)
     assert main(["resume", str(stopped), "dataset.changed=accept", "trainer.max_epochs=4"]) == 0
     told = summary(stopped)
