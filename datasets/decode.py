@@ -38,7 +38,7 @@ Least = int | Callable[[int, int], int]
 
 
 def decode(
-    data: bytes, name: str, least: Least = 0, limits: Limits = DEFAULTS, exif_orientation: bool = True
+    data: bytes, name: object, least: Least = 0, limits: Limits = DEFAULTS, exif_orientation: bool = True
 ) -> NDArray[np.uint8]:
     """Pixels of an image: uint8 [height, width, 3], RGB; of a grey one the channels may share their memory (`is_grey`).
 
@@ -47,7 +47,7 @@ def decode(
 
     Args:
         data: the whole file.
-        name: for error messages.
+        name: is printed in error messages.
         least: a large JPEG may be decoded at a fraction of its size, with at least this many pixels a side, if the
             caller shrinks it further anyway; 0: at full size.
         exif_orientation: the image is turned as its EXIF tag says, which is how viewers show it; False: as it is

@@ -46,6 +46,12 @@ MISTAKES = {
     "model=timm model.name=resnet18": ("model.name = resnet18", "needs timm", "pip install 'leyden[timm]'"),
     "model=mlp model.num_clases=10": ("model.num_clases = 10", "declares the number of classes", "leave it out"),
     "model=mlp task=reconstruction": ("task = Reconstruction", "needs a model with stages", ""),
+    "model=mlp augment=airbench +augment.size={0:8,1:16} trainer.max_epochs=2": (
+        "augment.size = 16", "MLP: does not take a batch of images of 1 x 16 x 16", "",
+    ),
+    "dataset=shards dataset.root=none model=vit_small dataset.image_size=32 dataset.crop=48 dataset.resize=null": (
+        "dataset.crop = 48", "ViT: does not take a batch of images of 3 x 48 x 48", "",
+    ),
     "dataset.image_size=4": ("dataset.image_size = 4", "at least 8", ""),
     "optimizer.weight_decay=-1": ("optimizer.weight_decay = -1", "at least 0", "optimizer.weight_decay=0.0"),
     "optimizer.momentum=1.5": ("optimizer.momentum = 1.5", "less than 1", "optimizer.momentum=0.9"),

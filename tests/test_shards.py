@@ -129,6 +129,17 @@ def test_a_shard_that_is_closed_meanwhile_is_read_to_the_end(tmp_path: Path, mon
     assert found == {(number, bytes([number]) * 4096) for number in range(4)}
 
 
+@pytest.mark.parametrize("kind", ["jpeg", "raw"])
+def test_names_are_made_for_errors_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """One takes as long as half of the loader's own work for a sample."""
+    data = Shards("train", prepared(tmp_path, format=kind), 16)
+    made: list[int] = []
+    monkeypatch.setattr(Shards, "name", lambda _, index: made.append(index))
+    data.crops(1, lambda height, width: [(0, 0, 8, 8)], (16, 16))
+    data.evaluation_sample(2)
+    assert not made
+
+
 def test_splits_and_folders_that_are_not_there(tmp_path: Path) -> None:
     out = prepared(tmp_path)
     with pytest.raises(ValueError, match="no split 'test', only train, val"):

@@ -4,7 +4,7 @@ import operator
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,16 @@ from .shard_files import ShardFiles
 from .staging import staged
 from .unused import unused_files
 from .webdataset import indexed_in_place
+
+
+class _Place(NamedTuple):
+    """A sample by its name, which costs as much as reading one, and is needed for errors alone."""
+
+    shards: "Shards"
+    index: int
+
+    def __str__(self) -> str:
+        return self.shards.name(self.index)
 
 
 class Shards(ImageSamples):
@@ -152,7 +162,7 @@ class Shards(ImageSamples):
         index = self._number(index)
         if self._raw:
             return self._stored_pixels(index)
-        return decode(self._file(index), self.name(index), least, self.limits, self.exif_orientation)
+        return decode(self._file(index), _Place(self, index), least, self.limits, self.exif_orientation)
 
     def _label(self, index: int) -> int:
         return int(self._rows["label"][index])
@@ -168,14 +178,14 @@ class Shards(ImageSamples):
 
     def _file(self, index: int) -> bytes:
         offset, size, crc, *_ = self._rows[index].item()
-        self.limits.check_bytes(size, self.name(index))
+        self.limits.check_bytes(size, _Place(self, index))
         data = self._files.read(self._shard(index), offset, size)
         self._verify(index, len(data) == size and self._is_intact(index, data, crc))
         return data
 
     def _stored_pixels(self, index: int) -> NDArray[np.uint8]:
         offset, size, crc, _, height, width, _ = self._rows[index].item()
-        self.limits.check_bytes(size, self.name(index))
+        self.limits.check_bytes(size, _Place(self, index))
         if height * width > self.limits.pixels:
             text = f"{width} x {height} pixels are more than dataset.limits.pixels={self.limits.pixels}"
             raise ValueError(f"{self.name(index)}: {text}")

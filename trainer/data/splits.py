@@ -136,8 +136,7 @@ class Subset:
     def _crops(
         self, index: int, boxes: Callable[[int, int], Sequence[Box]], size: tuple[int, int]
     ) -> tuple[Tensor, Label]:
-        assert isinstance(self.dataset, CroppingDataset)
-        return self.dataset.crops(self.indices[index], boxes, size)
+        return self.dataset.crops(self.indices[index], boxes, size)  # pyright: ignore[reportAttributeAccessIssue]
 
     def _evaluation_sample(self, index: int) -> tuple[Tensor, Label]:
         return self.dataset.evaluation_sample(self.indices[index])  # pyright: ignore[reportAttributeAccessIssue]
