@@ -10,6 +10,7 @@ from ..base.log import log
 from ..base.paths import shown
 from ..base.versions import versions
 from ..config.hyperparameters import hyperparameters, title, varied
+from ..config.lightning.base_classes import overrides
 from ..core import threads
 from ..core.loggers.calls import call_logger
 from ..core.loggers.contract import LoggerContract
@@ -156,6 +157,10 @@ def _columns(state: RunState) -> list[str]:
     return sorted(names, key=lambda name: name != monitor)
 
 
+def _evaluates(state: RunState) -> bool:
+    return any(overrides(state.task, step) for step in ("validation_step", "test_step"))
+
+
 def print_end(state: RunState) -> None:
     """The final table, from summary.json, and the next commands."""
     if not state.fabric.is_global_zero:
@@ -191,7 +196,7 @@ def print_end(state: RunState) -> None:
     log.info("next:  leyden view %s    # TensorBoard", name)
     if summary["status"] != "done":
         log.info("       leyden resume %s", name)
-    elif state.last_checkpoint is not None:
+    elif state.last_checkpoint is not None and _evaluates(state):
         log.info("       leyden eval %s", name)
     if summary.get("plan"):
         log.info("%s", planned_line(summary["plan"]))

@@ -255,6 +255,9 @@ def evaluate_only(state: RunState) -> str:
         for name, value in values.items():
             if state.fabric.is_global_zero:
                 log.info("%-12s %.6g", name, value)
+    if not found:
+        text = "nothing was evaluated: %s logs no metrics of validation and test images, or there are none"
+        log.info(text, type(state.task).__name__)
     state.call(CallbackContract.on_fit_end)
     file = metrics_file()
     if file is not None and state.fabric.is_global_zero:
