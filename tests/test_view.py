@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false
+# (names of protobuf modules are created at import)
 """`leyden view`: names of trials, the page that opens first, and a row in HPARAMS also for a trial that failed."""
 
 import json
