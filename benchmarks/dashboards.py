@@ -86,9 +86,9 @@ def coloured(page: Page, selector: str) -> list[int]:
     )
     picture = Image.open(io.BytesIO(page.picture())).convert("HSV").getchannel("S")
     counts = []
-    for box in boxes:
-        if box[1] >= 0 and box[3] <= picture.height and box[2] > box[0]:
-            shown = picture.crop(tuple(round(side) for side in box)).histogram()
+    for left, top, right, bottom in boxes:
+        if top >= 0 and bottom <= picture.height and right > left:
+            shown = picture.crop((round(left), round(top), round(right), round(bottom))).histogram()
             counts.append(sum(shown[60:]))
     return counts
 

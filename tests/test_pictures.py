@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,7 +133,7 @@ def test_matrix_of_any_size(classes: int) -> None:
 def test_a_tiling_shows_the_own_part_and_the_halo() -> None:
     """Of 2 x 2 workers the last one is shown: windows of 5 reach one position further on a map of 8 by 8 than 4 outputs
     at its own places do."""
-    layer = LocalFilters((3, 8, 8), maps=2, size=5)
+    layer: Any = LocalFilters((3, 8, 8), maps=2, size=5)
     shown = np.asarray(tiling_picture(Grid(2, 2), [("first", layer)]))
     rows, cols = layer.output_shape[1:]
     assert (rows, cols) == (4, 4)

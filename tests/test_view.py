@@ -1,3 +1,5 @@
+# pyright: reportAttributeAccessIssue=false
+# (names of protobuf modules are created at import)
 """`leyden view`: names of trials, the page that opens first, and a row in HPARAMS also for a trial that failed."""
 
 import json
@@ -12,7 +14,7 @@ from tensorboard.plugins.hparams import api_pb2, metadata
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.cli.view.links import EventLinks
-from leyden.trainer.cli.view.server import StartPage, named
+from leyden.trainer.cli.view.start_page import StartPage, named
 from leyden.trainer.config.hyperparameters import short_title
 from leyden.trainer.config.schema import Composition
 from leyden.trainer.entrypoints.start import start
