@@ -405,6 +405,14 @@ class Frozen(Plain):
         return self.net(self.norm(x))
 
 
+class NormedPictures(Plain):
+    """A network of its own for pictures of 3 x 8 x 8, with a BatchNorm of vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(192, 10), nn.BatchNorm1d(10))
+
+
 class Inner(LightningModule):
     def __init__(self) -> None:
         super().__init__()

@@ -132,8 +132,9 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
         task.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it
     heartbeat.at(START, 0)
     state.set_frozen = Freezing(task, config.model).begin_epoch
-    if isinstance(data, ImageData) and config.model is not None and _trains_smallest(state, data):
-        refuse_single_values(getattr(task, "model", task), data.image_shape, data.smallest_batch, config)
+    if isinstance(data, ImageData) and _trains_smallest(state, data):
+        network, multiple = getattr(task, "model", task), data.share[1] * data.accumulate
+        refuse_single_values(network, data.image_shape, data.smallest_batch, config, multiple)
     options = optimizer_options(config, task)
     state.module = fabric.setup_module(Step(task))
     heartbeat.at(START, 0)
