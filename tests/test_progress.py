@@ -2,16 +2,20 @@
 
 import re
 import sys
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from rich.console import Console
 from runs import PATIENCE_S, TINY, Freeze
 from terminal import Terminal
 
 from leyden.trainer.components.callbacks import progress
 from leyden.trainer.entrypoints.start import start
 
-BAR = r"epoch \d+ [━╸╺]+ +\d+/1080 \d:\d\d:\d\d [\d-]:[\d-]{2}:[\d-]{2}"
+BAR = r"epoch \d+ [━╸╺]+ +\d+/1080 after \d:\d\d:\d\d [\d-]:[\d-]{2}:[\d-]{2} left"
 
 
 @pytest.mark.machine
@@ -65,3 +69,13 @@ def test_metrics_below_the_bar_are_whole() -> None:
     assert lines == ["train/loss 0.1234  train/acc 0.9", "val/loss 0.2  val/acc_top5 0.99", "814 samples/s"]
     assert progress._lines("", 40) == [""]  # pyright: ignore[reportPrivateUsage]
     assert progress._lines("x" * 50, 40) == ["x" * 50]  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("columns", [80, 50])
+def test_times_beside_the_bar_are_labelled(columns: int) -> None:
+    state: Any = SimpleNamespace(total_steps=1080, step=540, epoch=29)
+    bar = progress._Bar(state)  # pyright: ignore[reportPrivateUsage]
+    console = Console(width=columns, file=StringIO(), force_terminal=False)
+    console.print(bar.get_renderable())
+    first = console.file.getvalue().splitlines()[0]  # pyright: ignore[reportAttributeAccessIssue]
+    assert re.fullmatch(BAR, first.rstrip()), first

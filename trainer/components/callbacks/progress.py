@@ -113,7 +113,8 @@ class _Bar(RichProgress):
         self._metrics = ""
         super().__init__(
             TextColumn("epoch {task.fields[epoch]}"), BarColumn(bar_width=None), MofNCompleteColumn(),
-            TimeElapsedColumn(), TimeRemainingColumn(), transient=True, refresh_per_second=4, expand=True,
+            TextColumn("after"), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left"), transient=True,
+            refresh_per_second=4, expand=True,
         )  # fmt: skip
         self._task = self.add_task("", total=state.total_steps, completed=state.step, epoch=state.epoch + 1)
 
