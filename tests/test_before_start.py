@@ -18,6 +18,7 @@ from leyden.trainer.compose import trial_build
 from leyden.trainer.compose.composer import Composer
 from leyden.trainer.compose.known_names import meant_metric
 from leyden.trainer.config.faults import fault
+from leyden.trainer.config.schema import Target
 
 pytestmark = pytest.mark.thinned(3)
 
@@ -231,3 +232,14 @@ def test_an_exception_is_shown_with_its_line(here: Path) -> None:
     with pytest.raises(KeyError) as caught:
         Raises(10)
     assert "before_start_examples.py:12)" in fault("model", config.model, caught.value).text
+
+
+def test_of_two_paths_in_a_message_the_longer_names_its_key() -> None:
+    keys = {
+        "_target_": "leyden.datasets.image_folder.ImageFolder",
+        "root": "/data/set",
+        "labels": "/data/set/labels.csv",
+    }
+    found = fault("dataset", Target.model_validate(keys), ValueError("/data/set/of.csv, line 2: no label"))
+    assert (found.key, found.value) == ("dataset.labels", "/data/set/of.csv")
+    assert fault("dataset", Target.model_validate(keys), ValueError("/data/set/1.jpg: damaged")).key == "dataset.root"

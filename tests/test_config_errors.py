@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from hydra._internal.config_repository import ConfigRepository
+from remedied import shown, works
 from runs import TINY
 
 from leyden.trainer.base.errors import ConfigError
@@ -252,6 +253,8 @@ def test_mistake_is_told_and_leaves_nothing(case: Mistake, here: Path, capsys: p
     assert len(printed.err.splitlines()) <= 24
     assert printed.out == ""
     assert below(here) == before
+    for remedy in shown(printed.err):
+        assert works(remedy, case.command.split()), remedy
 
 
 def test_table_is_long_enough() -> None:

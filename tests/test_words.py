@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from remedied import shown, works
 
 from leyden.trainer.cli.main import main
-from leyden.trainer.cli.verbs import VERBS
 from leyden.trainer.compose.composer import Composer
 from leyden.trainer.compose.known_names import known_value
 
@@ -108,23 +108,10 @@ def test_words_of_other_tools_get_leydens(command: str, here: Path, capsys: pyte
         is_remedy = "is " not in part and re.match(r"leyden|--|\+?[\w.]+=", part)
         assert (f"try: {part}" if is_remedy else part) in said, said
     assert "Traceback" not in said
-    for line in printed.err.splitlines():
-        if line.startswith("    try: "):
-            assert works(line.removeprefix("    try: ")), line
+    for remedy in shown(printed.err):
+        assert works(remedy), remedy
     assert not printed.out
     assert not (here / "outputs").exists()
-
-
-def works(remedy: str) -> bool:
-    """Whether what is shown after `try:` composes and passes every check of values."""
-    words = shlex.split(remedy)
-    if words[0].startswith("-"):
-        return words[0] == "--cfg" or main([*words, "--cfg", "job"]) == 0
-    words = [word for word in words if word not in ("leyden", "-m")]
-    if words and words[0] in VERBS:
-        return True
-    is_sweep = " -m " in remedy
-    return not Composer().problems_of([re.sub(r",[^\]]*$", "", word) if is_sweep else word for word in words])
 
 
 def test_a_verb_without_a_run_names_the_newest(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
