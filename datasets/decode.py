@@ -16,7 +16,9 @@ from .decoding.jpeg_scans import count_scans
 from .decoding.pillow_decoder import decode_by_pillow
 from .limits import DEFAULTS, Limits, TooLargeError
 
-SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif")
+SUFFIXES = (
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif",
+)  # fmt: skip
 """Suffixes of image files, in any case."""
 
 _JPEG = b"\xff\xd8\xff"

@@ -203,7 +203,7 @@ def test_run_folder_holds_frozen_config_and_dot_hydra(here: Path, capsys: pytest
     assert "overridden: hydra.run.dir=out/one" in printed
     assert "run folder: out/one" in printed
     found = "1,437 pictures of 10 classes: 0 149, 1 141, 2 151, 3 139, 4 144, 5 145, 6 135, 7 151, 8 140, 9 142"
-    assert printed.count(f"{found}; validation: 287 of them (20 %), the same for every seed; test: 360\n") == 1
+    assert printed.count(f"{found}; validation: 20 %, the same for every seed (287); test: 360\n") == 1
     data = json.loads((run / "data.json").read_text())
     assert (data["classes"], data["held_out"]) == (10, 0.2)
     assert {split: each["samples"] for split, each in data["splits"].items()} == {

@@ -44,6 +44,9 @@ class Dataset(Protocol):
     recognized by it when a run is resumed: where only the second line differs, the samples are the same, in other
     bytes. Any other is recognized by its length, its classes and their names.
 
+    One with `name_hashes` (uint64, [N]), numbers that follow from the names of its samples, and with `labels` holds out
+    `dataset.val_fraction` of each class by them, so that an added sample moves no other.
+
     A dataset that can decode parts of its images is a `CroppingDataset`. One with a method `evaluation_sample(index)`
     evaluates on what that gives, in place of `dataset[index]`. One with `evaluation_views(index, crops, scales)` can be
     evaluated on several views of an image (views, channels, height, width): for each of `scales`, pixels of the shorter

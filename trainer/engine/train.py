@@ -15,7 +15,7 @@ from ..base.paths import shown
 from ..base.regular_file import NotRegularFile
 from ..base.signals import STATUS, StopRequest
 from ..config.ended_runs import end_reason
-from ..config.evaluation_data import evaluates_initial_weights, metrics_file
+from ..config.evaluation_data import evaluates_initial_weights, metrics_file, own_dataset
 from ..config.faults import stated
 from ..config.job import JobSpec
 from ..core.callback_contract import CallbackContract
@@ -68,6 +68,9 @@ def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
             recognize_content(state, resumed=job.verb == "resume")
             refuse_monitor_before_validation(state, resumed=job.verb == "resume")
             load_teacher(state)
+        elif state.fabric.is_global_zero and own_dataset() is None:
+            for text in changes_since(state.run_dir, state.data.found):
+                log.warning("the data may not be what the run was trained on: %s", text)
         begins = job.verb == "train" or evaluates_initial_weights()
         continued = not begins and continue_from(state, job.checkpoint, to_evaluate=job.is_evaluation)
         if not continued and job.is_evaluation and not begins:
