@@ -226,13 +226,14 @@ def test_the_wrong_one_is_never_called_good(whole: Path, tmp_path: Path, capfd: 
 
 def test_a_second_moment_below_zero_is_named_before_the_first_step() -> None:
     """Of a parameter whose like is whole: each one is tried."""
-    network = torch.nn.ModuleList(torch.nn.Linear(2, 2) for _ in range(2))
+    layers = [torch.nn.Linear(2, 2) for _ in range(2)]
+    network = torch.nn.Sequential(*layers)
     optimizer = torch.optim.Adam(network.parameters())
-    network[1](network[0](torch.ones(1, 2))).sum().backward()
+    network(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     own = restored_parts.settings_of(optimizer)
     restored_parts.refuse_useless_state(optimizer, own)
-    optimizer.state[network[1].weight]["exp_avg_sq"].neg_()
+    optimizer.state[layers[1].weight]["exp_avg_sq"].neg_()
     with pytest.raises(ValueError, match="a step with it gives weights that are NaN or infinite"):
         restored_parts.refuse_useless_state(optimizer, own)
 
@@ -413,7 +414,7 @@ def test_an_export_names_it_too(
     for name, (change, says, flags) in EXPORTED.items():
         copy = spoiled(run_dir, tmp_path / name, change, every=True)
         capfd.readouterr()
-        assert main(["export", str(copy), *flags, "--out", "network.safetensors"]) == 2, name
+        assert main(["export", str(copy), *flags, "--format", "safetensors"]) == 2, name
         assert says in " ".join("".join(capfd.readouterr()).split()), name
         assert not (tmp_path / "network.safetensors").exists()
 

@@ -89,6 +89,42 @@ def test_of_a_strangers_config_what_writes_or_loads_code_is_dropped(whole: Path)
     assert (found["logger"], found["python_path"], found["init_from"]) == ({}, [], None)
 
 
+OPENED = {
+    "eval": ["eval", "run"],
+    "predict": ["predict", "run", "."],
+    "export": ["export", "run", "--format", "onnx"],
+    "inspect": ["inspect", "run", "--out", "pictures"],
+    "a teacher": [*TINY, "task=distillation", "task.teacher=run"],
+}
+
+
+@as_root
+@pytest.mark.parametrize("name", OPENED)
+def test_whatever_builds_a_strangers_network_asks_for_trust(
+    run: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited(run, model={"_target_": "evil.Net"}, python_path=[str(run)])
+    (run / "evil.py").write_text("raise SystemExit('imported')\n")
+    given_away(run)
+    before = contents(tmp_path)
+    assert main(OPENED[name]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "model._target_" in error
+    assert "--trust" in error
+    assert contents(tmp_path) == before
+
+
+@as_root
+@pytest.mark.parametrize("verb", ["compare", "status"])
+def test_what_only_reads_a_strangers_run_builds_nothing_of_it(run: Path, tmp_path: Path, verb: str) -> None:
+    edited(run, model={"_target_": "evil.Net"}, python_path=[str(run)])
+    (run / "evil.py").write_text("raise SystemExit('imported')\n")
+    given_away(run)
+    before = contents(tmp_path)
+    assert main([verb, "run"]) == 0
+    assert contents(tmp_path) == before
+
+
 def contents(run_dir: Path) -> dict[str, Any]:
     """Names, kinds, sizes, times and bytes of a whole folder."""
     paths = sorted([run_dir, *run_dir.rglob("*")])
@@ -189,7 +225,8 @@ def test_the_processes_of_an_evaluation_write_nothing_into_the_run(
 def test_an_evaluation_by_slurm_has_its_log_in_the_current_folder(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    edited(run, topology={**frozen_values(run)["topology"], "launcher": "slurm"})
+    topology = frozen_values(run)["topology"]
+    edited(run, topology={**topology, "launcher": "slurm", "device": {**topology["device"], "kind": "cpu"}})
     called: list[tuple[str, ...]] = []
     scripts: list[str] = []
 

@@ -145,7 +145,7 @@ def record_submission(job: JobSpec, job_id: str) -> None:
 
 
 def _print_submission(job: JobSpec, job_id: str) -> None:
-    nodes, log = job.config.topology.nodes, str(log_path(job)).replace("%j", job_id)
+    nodes, log = job.config.topology.nodes, Path(str(log_path(job)).replace("%j", job_id))
     print(f"job {job_id} is queued ({nodes} node{'s' if nodes > 1 else ''}); follow it with")
     print(f"  squeue --jobs {job_id}\n  tail -F {shown(log)}")
     if job.verb != "eval":
