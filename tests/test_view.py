@@ -27,7 +27,7 @@ def trial(freeze: Freeze, name: str, swept: list[str], *overrides: str) -> Path:
     """The folder of a trial that has not begun."""
     run = freeze(name, *QUICK, *overrides)
     values = yaml.safe_load((run / "config.yaml").read_text())
-    values["composition"] |= {"swept": swept, "overrides": [*QUICK, *overrides]}
+    values["composition"] = {"swept": swept, "overrides": [*QUICK, *overrides]}
     (run / "config.yaml").write_text(yaml.safe_dump(values))
     return run
 
