@@ -5,6 +5,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from leyden.trainer.base.errors import Problem
 from leyden.trainer.cli.main import main
 from leyden.trainer.cli.verbs import VERBS
 from leyden.trainer.compose.composer import Composer
@@ -30,7 +31,12 @@ def works(remedy: str, command: Sequence[str] = ()) -> bool:
     if words and words[0] in VERBS:
         return True
     one = [re.sub(r",[^\]]*$", "", word) if is_sweep else word for word in words]
-    return any(not Composer().problems_of(typed) for typed in _typed(one, command))
+    return any(not any(map(_is_wrong, Composer().problems_of(typed))) for typed in _typed(one, command))
+
+
+def _is_wrong(problem: Problem) -> bool:
+    """Whether a remedy with this problem is none: the files of the tables' mistakes do not exist."""
+    return "there is no such file or folder" not in problem.text
 
 
 def _typed(remedy: Sequence[str], command: Sequence[str]) -> Iterator[list[str]]:

@@ -244,7 +244,7 @@ def test_of_two_paths_in_a_message_the_longer_names_its_key() -> None:
     keys = {
         "_target_": "leyden.datasets.image_folder.ImageFolder",
         "root": "/data/set",
-        "labels": "/data/set/labels.csv",
+        "labels": "/data/set/of.csv",
     }
     found = fault("dataset", Target.model_validate(keys), ValueError("/data/set/of.csv, line 2: no label"))
     assert (found.key, found.value) == ("dataset.labels", "/data/set/of.csv")

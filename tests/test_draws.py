@@ -20,7 +20,7 @@ from leyden.trainer.core.batch import Part
 from leyden.trainer.core.keyed.dropout import KeyedAlphaDropout, KeyedDropPath, SampleKeys
 from leyden.trainer.core.keyed.modules import keyed
 from leyden.trainer.data.lightning_data import LoaderData
-from leyden.trainer.data.reader_seeds import ReaderSeeds
+from leyden.trainer.data.order.reader_seeds import ReaderSeeds
 from leyden.trainer.engine.part_draws import PartDraws
 from leyden.trainer.entrypoints.start import start
 

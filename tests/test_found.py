@@ -39,7 +39,9 @@ def test_pictures_are_counted_by_class(tmp_path: Path) -> None:
         "(1, none of dog); test: none"
     ]
     root = directory(tmp_path / "b", [f"data/{name}" for name in [*below("train", "valid"), "test/cat/1.png"]])
-    assert lines(splits(root)) == ["3 pictures of 2 classes: cat 2, dog 1, in data/; validation: 3; test: 1"]
+    assert lines(splits(root)) == [
+        "3 pictures of 2 classes: cat 2, dog 1, in data/; validation: 3; test: 1, none of dog"
+    ]
 
 
 def test_of_more_than_ten_classes_the_smallest_and_the_largest_are_named(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from leyden.datasets.image_folder import ImageFolder
 from leyden.datasets.listing.identity import name_hashes
 from leyden.datasets.shards.dataset import Shards
 from leyden.datasets.shards.prepare import Preparation
-from leyden.trainer.data.held_out import held_out_samples
+from leyden.trainer.data.order.held_out import held_out_samples
 
 HELD = {"cat/1.png", "cat/7.png", "cat/10.png", "dog/4.png", "dog/10.png", "owl/0.png"}
 

@@ -144,8 +144,6 @@ class MetricLog:
 
     def _keep_metrics(self) -> None:
         """Record the values of the part's Metric objects from forward(); update() alone leaves none."""
-        if not self._metrics_of_part:
-            return
         for entry in self._metrics_of_part.values():
             assert entry.metric is not None
             value = entry.metric._forward_cache  # pyright: ignore[reportPrivateUsage]  # has no public name

@@ -72,4 +72,4 @@ def at_each_epoch(call: Callable[[], None]) -> None:
         call()
         return create(*arguments)
 
-    _DatasetKind.create_fetcher = staticmethod(begun)
+    _DatasetKind.create_fetcher = staticmethod(begun)  # pyright: ignore[reportAttributeAccessIssue]

@@ -15,7 +15,7 @@ from ..base.rng import host_state_kept, seed_host
 from ..core.protocols import Dataset, Label
 from ..core.threads import cores
 from .abilities import has_batches, thread_safe
-from .held_out import SPLIT_SEED
+from .order.held_out import SPLIT_SEED
 from .reading_threads import ReadingThreads
 from .splits import Splits, evaluation_sample, no_labels, plain_sample
 

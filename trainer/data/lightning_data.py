@@ -33,7 +33,7 @@ from ..core.lightning_compat import with_sampler, without_fabric
 from ..core.torch_compat import draw_order
 from ..core.trainer_view.view import TrainerView
 from .contents.found import Found, found_in_loaders, length_of
-from .reader_seeds import ReaderSeeds
+from .order.reader_seeds import ReaderSeeds
 
 _END = object()
 _READING = 1

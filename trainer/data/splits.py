@@ -12,7 +12,7 @@ from ..base.rng import seed_host
 from ..config.faults import built
 from ..config.schema import DatasetConfig
 from ..core.protocols import Augmentation, Box, CroppingDataset, Dataset, Label
-from .held_out import held_out_samples
+from .order.held_out import held_out_samples
 from .view_reader import one_thread
 
 Sample = TypeVar("Sample")

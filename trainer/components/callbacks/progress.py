@@ -8,6 +8,7 @@ from datetime import timedelta
 from threading import Event, Thread
 from time import monotonic
 
+from rich import get_console
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
@@ -24,6 +25,8 @@ from .notebook_bar import NotebookBar, in_notebook
 
 _REFRESH_S = 0.2
 _LINE_S = 10.0
+_LABELLED = 64
+"""Columns of a terminal from which on the times beside the bar have labels."""
 _GAP = "  "
 """Between two metrics of a line."""
 _LONGEST_SILENCE_S = 30.0
@@ -120,9 +123,10 @@ class _Bar(RichProgress):
 
     def __init__(self, state: RunState):
         self._metrics = ""
+        after, left = ([TextColumn(label)] if get_console().width >= _LABELLED else [] for label in ("after", "left"))
         super().__init__(
             TextColumn("epoch {task.fields[epoch]}"), BarColumn(bar_width=None), MofNCompleteColumn(),
-            TextColumn("after"), TimeElapsedColumn(), TimeRemainingColumn(), TextColumn("left"), transient=True,
+            *after, TimeElapsedColumn(), TimeRemainingColumn(), *left, transient=True,
             refresh_per_second=4, expand=True,
         )  # fmt: skip
         self._task = self.add_task("", total=state.total_steps, completed=state.step, epoch=state.epoch + 1)

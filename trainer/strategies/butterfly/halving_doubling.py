@@ -15,6 +15,7 @@ import torch.distributed as dist
 from PIL.Image import Image
 from torch import Tensor
 
+from ...core.communication.plain_values import all_gather_values
 from ...core.traffic import Ledger
 from ...core.transfers import Placement, Send
 from .picture import Message, exchange_picture
@@ -206,15 +207,15 @@ class ButterflyAllReduce:
             self._exchange(exchange.peer, _part(vector, exchange.sent), _part(vector, exchange.received))
 
     def pictures(self, vectors: int) -> dict[str, Image]:
-        """Who exchanged with whom and when, by the workers' own clocks; none on GPUs. All workers must call it.
+        """Who exchanged with whom and when, by each worker's clock; none on GPUs. All workers must call it.
 
         Args:
             vectors: the newest ones that were averaged, as far as their messages are kept.
         """
         schedule = self._schedule(self.butterfly.placement.workers)
         each = len(schedule.reduce_scatter) + len(schedule.all_gather)
-        gathered: list[Any] = [None] * self.butterfly.placement.workers
-        dist.all_gather_object(gathered, list(self._messages)[-vectors * each :])
+        newest = [list(message) for message in list(self._messages)[-vectors * each :]]
+        gathered = [[Message(*each) for each in messages] for messages in all_gather_values(newest)]
         return {"butterfly/exchange": exchange_picture(gathered)} if all(gathered) else {}
 
     def count(self, vector: Tensor, ledger: Ledger) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..base.rng import generator
+from ...base.rng import generator
 
 SPLIT_SEED = 0
 """Validation samples and partitions are the same for every seed, so that runs can be compared."""

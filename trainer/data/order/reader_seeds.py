@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ..base.rng import seed_host
-from ..core.torch_compat import at_each_epoch, draw_base_seed
+from ...base.rng import seed_host
+from ...core.torch_compat import at_each_epoch, draw_base_seed
 
 
 class ReaderSeeds:
