@@ -26,7 +26,7 @@ def points(samples: int, seed: int) -> TensorDataset:
 class Noisy(Dataset[Any]):
     """Each reading differs, by the global random numbers that usual transforms draw from."""
 
-    def __init__(self, inner: TensorDataset):
+    def __init__(self, inner: Any):
         self.inner = inner
 
     def __len__(self) -> int:

@@ -179,7 +179,7 @@ def test_torch_draws_an_order_ahead() -> None:
 def test_a_loader_that_goes_on_draws_what_a_new_one_draws_before_its_order() -> None:
     loader = DataLoader(TensorDataset(torch.arange(8)))
     for started in (True, False):
-        loader._iterator = object() if started else None
+        loader._iterator = object() if started else None  # pyright: ignore[reportAttributeAccessIssue]
         torch.manual_seed(0)
         torch_compat.draw_base_seed(loader)
         if not started:

@@ -24,10 +24,10 @@ class _Place(NamedTuple):
     """A sample by its name, which costs as much as reading one, and is needed for errors alone."""
 
     shards: "Shards"
-    index: int
+    sample: int
 
     def __str__(self) -> str:
-        return self.shards.name(self.index)
+        return self.shards.name(self.sample)
 
 
 class Shards(ImageSamples):

@@ -1,7 +1,8 @@
+# pyright: reportPrivateUsage=false
 """Imports of libraries without what they import for another library's sake. Read in torchmetrics 1.9.0."""
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
@@ -55,7 +56,7 @@ class _Lean(Loader):
 
 
 @contextmanager
-def _without_signal() -> Iterator[None]:
+def _without_signal() -> Generator[None, None, None]:
     """Meanwhile scipy.signal is a module that has the missed name, and nothing else, unless it is there already."""
     if _SIGNAL in sys.modules:
         yield
@@ -69,7 +70,7 @@ def _without_signal() -> Iterator[None]:
 
 
 @contextmanager
-def _without_broken_vision() -> Iterator[None]:
+def _without_broken_vision() -> Generator[None, None, None]:
     """Torchvision is not installed meanwhile, as torchmetrics sees it, if it cannot be imported."""
     if find_spec(_VISION) is None or _can_be_imported(_VISION):
         yield
@@ -78,10 +79,10 @@ def _without_broken_vision() -> Iterator[None]:
 
     check = RequirementCache._check_requirement
 
-    def checked(cache: RequirementCache) -> None:
-        check(cache)
-        if str(cache.requirement).startswith(_VISION):
-            cache.available, cache.message = False, f"{_VISION} cannot be imported"
+    def checked(self: RequirementCache) -> None:
+        check(self)
+        if str(self.requirement).startswith(_VISION):
+            self.available, self.message = False, f"{_VISION} cannot be imported"
 
     RequirementCache._check_requirement = checked
     try:

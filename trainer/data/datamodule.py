@@ -49,9 +49,6 @@ from .threaded_batches import LoadedBatch
 class ImageData(DataContract, LightningDataModule):
     """Training, validation and test samples of one dataset, in the order that the config fixes."""
 
-    classes: int  # pyright: ignore[reportIncompatibleVariableOverride]  # a dataset of Leyden's always says
-    image_shape: Sequence[int]  # pyright: ignore[reportIncompatibleVariableOverride]  # likewise
-
     def __init__(
         self,
         config: Config,
@@ -95,14 +92,13 @@ class ImageData(DataContract, LightningDataModule):
         whole = splits.whole
         if self._views is not None:
             self._views.check(getattr(whole, "crop", 1), bool(getattr(whole, "multi_label", False)))
-        self.classes, self.image_shape = whole.classes, whole.image_shape
+        self.image_shape: Sequence[int] = whole.image_shape  # pyright: ignore[reportIncompatibleVariableOverride]
         self.multi_label = bool(getattr(whole, "multi_label", False))
         self.missed_classes = getattr(whole, "missed_classes", ("", ""))
-        self.class_names = getattr(whole, "class_names", None)
-        self._outputs: Tensor | None = None
         outputs = named_outputs(config, whole)
-        if outputs is not None:
-            self.classes, self.class_names, self._outputs = len(outputs.names), outputs.names, outputs.of_classes
+        self.class_names = getattr(whole, "class_names", None) if outputs is None else outputs.names
+        self.classes: int = whole.classes if outputs is None else len(outputs.names)  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._outputs = None if outputs is None else outputs.of_classes
         self.synthetic = bool(getattr(whole, "synthetic", False))
         self.train_set, self.val_set, self.test_set = splits.train, splits.val, splits.test
         self.bad_samples: dict[str, None] = {}
