@@ -84,7 +84,7 @@ class Contestants:
 
     def leyden(self, steps: int) -> None:
         for _ in range(steps):
-            self._step.make(iter([self._part]))
+            self._step.run(iter([self._part]))
 
     def plain(self, steps: int) -> None:
         for _ in range(steps):
@@ -214,7 +214,7 @@ def on_one_batch(device: str, options: Sequence[str]) -> tuple[Steps, int]:
 
     def train(steps: int) -> None:
         for _ in range(steps):
-            step.make(endless(part))
+            step.run(endless(part))
 
     return train, part.samples
 

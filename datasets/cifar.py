@@ -12,10 +12,11 @@ import torch
 from numpy.typing import NDArray
 
 from .decode import decode, is_image
-from .files import Files, open_files
+from .files import Archive, Directory, open_files
 from .images_in_memory import ImagesInMemory
 from .limits import DEFAULTS, CountedStream, Limits, read_regular
 from .listing.class_folders import ClassFolders
+from .listing.unread import by_reason
 
 SIDE = 32
 
@@ -64,6 +65,7 @@ class CifarImages(ImagesInMemory):
     Attributes:
         images: uint8 [N, 3, 32, 32].
         labels: N classes, numbered as the official files number them.
+        left_out: of class folders, number of files that are not read, by reason.
     """
 
     form: CifarForm
@@ -73,12 +75,12 @@ class CifarImages(ImagesInMemory):
     def __init__(self, split: str, root: str | Path, limits: Limits = DEFAULTS) -> None:
         if split not in self.splits:
             raise ValueError(f"{self.form.name} has no split {split!r}, only {' and '.join(self.splits)}")
-        images, labels = _load(self.form, Path(root).expanduser(), split, limits)
+        images, labels, self.left_out = _load(self.form, Path(root).expanduser(), split, limits)
         self._hold(torch.from_numpy(images), torch.from_numpy(labels))
 
 
-_Data = tuple[NDArray[np.uint8], NDArray[np.int64]]
-"""Images [N, 3, 32, 32] and labels [N]."""
+_Data = tuple[NDArray[np.uint8], NDArray[np.int64], dict[str, int]]
+"""Images [N, 3, 32, 32], labels [N], and files that are not read, by reason."""
 
 
 def _load(form: CifarForm, root: Path, split: str, limits: Limits) -> _Data:
@@ -142,14 +144,14 @@ def _records(form: CifarForm, files: Iterable[tuple[str, bytes]]) -> _Data:
         tables.append(table)
     table = np.concatenate(tables)
     images = np.ascontiguousarray(table[:, form.label_bytes :]).reshape(-1, 3, SIDE, SIDE)
-    return images, table[:, form.label_bytes - 1].astype(np.int64)
+    return images, table[:, form.label_bytes - 1].astype(np.int64), {}
 
 
-def _from_class_folders(form: CifarForm, files: Files, root: Path, split: str, limits: Limits) -> _Data:
+def _from_class_folders(form: CifarForm, files: Directory | Archive, root: Path, split: str, limits: Limits) -> _Data:
     members: list[int] = []
     labels: list[int] = []
-    found = ClassFolders.of(files.names, root).splits if len(files.names) else {}
-    for folder, places in found.get(split, {}).items():
+    found = ClassFolders.of(files.names, root) if len(files.names) else ClassFolders("", {}, {}, {})
+    for folder, places in found.splits.get(split, {}).items():
         if folder not in form.classes:
             name = files.names[places[0]]
             raise ValueError(
@@ -166,4 +168,11 @@ def _from_class_folders(form: CifarForm, files: Files, root: Path, split: str, l
             size = f"{pixels.shape[1]} x {pixels.shape[0]}"
             raise ValueError(f"{files.path(member)} has {size} pixels, not {SIDE} x {SIDE}")
         image[:] = pixels.transpose(2, 0, 1)
-    return images, np.array(labels, dtype=np.int64)
+    return images, np.array(labels, dtype=np.int64), _left_out(files, found)
+
+
+def _left_out(files: Directory | Archive, found: ClassFolders) -> dict[str, int]:
+    left_out = by_reason(files.unread, found, files.top)
+    for split in found.folders.keys() - set(CifarImages.splits):
+        left_out[f"folder {found.folders[split]}/"] = sum(map(len, found.splits[split].values()))
+    return left_out

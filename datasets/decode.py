@@ -16,7 +16,9 @@ from .decoding.jpeg_scans import count_scans
 from .decoding.pillow_decoder import decode_by_pillow
 from .limits import DEFAULTS, Limits, TooLargeError
 
-SUFFIXES = (".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif")
+SUFFIXES = (
+    ".jpg", ".jpeg", ".jpe", ".jfif", ".mpo", ".png", ".apng", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".avif",
+)  # fmt: skip
 """Suffixes of image files, in any case."""
 
 _JPEG = b"\xff\xd8\xff"
@@ -36,7 +38,7 @@ Least = int | Callable[[int, int], int]
 
 
 def decode(
-    data: bytes, name: str, least: Least = 0, limits: Limits = DEFAULTS, exif_orientation: bool = True
+    data: bytes, name: object, least: Least = 0, limits: Limits = DEFAULTS, exif_orientation: bool = True
 ) -> NDArray[np.uint8]:
     """Pixels of an image: uint8 [height, width, 3], RGB; of a grey one the channels may share their memory (`is_grey`).
 
@@ -45,7 +47,7 @@ def decode(
 
     Args:
         data: the whole file.
-        name: for error messages.
+        name: is printed in error messages.
         least: a large JPEG may be decoded at a fraction of its size, with at least this many pixels a side, if the
             caller shrinks it further anyway; 0: at full size.
         exif_orientation: the image is turned as its EXIF tag says, which is how viewers show it; False: as it is

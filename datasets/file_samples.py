@@ -10,7 +10,7 @@ from .decode import Least, decode
 from .decoding.headers import looks_whole
 from .files import Files
 from .image_samples import ImageSamples
-from .listing.identity import fingerprint
+from .listing.identity import fingerprint, name_hashes
 
 
 class FileSamples(ImageSamples):
@@ -36,6 +36,11 @@ class FileSamples(ImageSamples):
     def labels(self) -> NDArray[np.int64]:
         """[N], class of each sample, or the number of its set of labels."""
         return self._labels
+
+    @property
+    def name_hashes(self) -> NDArray[np.uint64]:
+        """[N], of each name below the folder of the split."""
+        return name_hashes(self._names())
 
     def original(self, index: int) -> tuple[bytes, int]:
         """The file of a sample as it is, and class, or the number of its set of labels.

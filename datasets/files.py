@@ -25,7 +25,7 @@ from .listing.unread import Counted, Unread
 from .tar_members import inside, is_hidden, tar_members
 from .zip_entries import zip_entries
 
-_RULES = 2
+_RULES = 3
 """Number of the rules by which files are listed: a list kept by others is not used."""
 _DEFLATED = zipfile.ZIP_DEFLATED
 _MOST = 1 << 62  # sizes of 64 bits without a sign would not fit into an array
@@ -104,8 +104,8 @@ def open_files(
 ) -> "Directory | Archive":
     """The files below a directory, or inside a .zip or uncompressed .tar, whose names are `wanted`.
 
-    Hidden files and folders (names that begin with a dot, `__MACOSX`) are left out; so are, in archives, links and
-    names outside the archive. If all files of an archive are in one top folder of three levels or more
+    Hidden files and folders (names that begin with a dot, `__MACOSX`, `@eaDir`) are left out; so are, in archives,
+    links and names outside the archive. If all files of an archive are in one top folder of three levels or more
     (`photos/train/cat/1.jpg`, but not `train/cat/1.jpg`), that folder is removed from their names.
 
     What another dataset of this process has listed is not listed again unless something has changed.

@@ -13,6 +13,7 @@ from .decode import Least, decode
 from .image_samples import SPLITS, ImageSamples
 from .label_file import numbered
 from .limits import DEFAULTS, Limits, read_regular
+from .listing.identity import name_hashes
 
 _NAMES = {"train": ("train",), "val": ("validation", "val", "valid", "dev"), "test": ("test",)}
 """The splits by their names there."""
@@ -34,6 +35,7 @@ class HubImages(ImageSamples):
     Attributes:
         class_names: None if the column holds numbers without names.
         splits: the existing ones whose images have classes.
+        left_out: number of images in splits that are not used, by split.
 
     Raises:
         ImportError: the package is not installed.
@@ -75,7 +77,11 @@ class HubImages(ImageSamples):
             raise ValueError(f"{source}: column {self._label_column!r} must hold classes from 0 on, or their names")
         values = {each: _values(table, self._label_column) for each, table in tables.items()}
         # the test images of a competition have -1
-        values = {each: of for each, of in values.items() if of and -1 not in of}
+        unlabelled = {each: of for each, of in values.items() if -1 in of}
+        values = {each: of for each, of in values.items() if of and each not in unlabelled}
+        used = {each for names in _NAMES.values() for each in names}
+        self.left_out = {f"split {each} without classes": len(of) for each, of in unlabelled.items()}
+        self.left_out |= {f"split {each}": len(found[each]) for each in found if each not in used}
         self.splits: tuple[str, ...] = tuple(each for each in SPLITS if each in values)
         if split not in values:
             raise ValueError(f"{source} has no split {split!r} with classes, only {', '.join(self.splits) or 'none'}")
@@ -116,6 +122,11 @@ class HubImages(ImageSamples):
     def labels(self) -> NDArray[np.int64]:
         """[N], class of each sample, or the number of its set of labels."""
         return self._labels
+
+    @property
+    def name_hashes(self) -> NDArray[np.uint64]:
+        """[N], of each row's number: rows have no other name."""
+        return name_hashes(map(str, range(len(self))))
 
     def original(self, index: int) -> tuple[bytes, int]:
         """The file of a sample as it is, and class, or the number of its set of labels.

@@ -2,7 +2,9 @@
 
 import csv
 import io
+import os
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -19,7 +21,7 @@ from .listing.unread import by_suffix
 
 _PLACES: Mapping[str, Sequence[str]] = {
     split: (f"ILSVRC/Data/CLS-LOC/{split}", f"Data/CLS-LOC/{split}", split, f"ILSVRC2012_img_{split}.tar")
-    for split in ("train", "val")
+    for split in ("train", "val", "test")
 }
 _SOLUTION = ("LOC_val_solution.csv", "ILSVRC/LOC_val_solution.csv")
 _NUMBER = re.compile(r"_(\d{1,8})\.\w+$")
@@ -39,7 +41,7 @@ class ImageNet(FileSamples):
 
     Attributes:
         class_names: WordNet's numbers (n01440764), sorted: the order of both splits.
-        left_out: number of files next to the training images that are not read, by suffix.
+        left_out: number of files that are not read: among the images by suffix, and of the test images.
 
     Raises:
         ValueError: images or classes are missing, or do not agree.
@@ -70,11 +72,14 @@ class ImageNet(FileSamples):
         if not self.class_names:
             raise ValueError(f"{train} holds no images; expected CLASS/IMAGE")
         self.classes = len(self.class_names)
-        self.left_out = by_suffix(trained.unread)
+        validated = open_files(val, is_image, limits)
+        unread = Counter(by_suffix(trained.unread))
+        unread.update(by_suffix(validated.unread))
+        self.left_out = dict(unread) | _test_images(self.root)
         if split == "train":
             self._files, names = trained, of_train
         else:
-            self._files = open_files(val, is_image, limits)
+            self._files = validated
             names = _val_classes(val, self._files, solution, limits)
         numbers = {name: number for number, name in enumerate(self.class_names)}
         refuse_unknown(names, numbers, str(val))
@@ -90,7 +95,8 @@ def _found(root: Path) -> tuple[Path, Path, Path | None]:
     """
     missing: list[str] = []
     places: dict[str, Path] = {}
-    for split, names in _PLACES.items():
+    for split in ImageNet.splits:
+        names = _PLACES[split]
         there = _first(root, names)
         if there is None:
             missing.append(f"the images of {split} ({' or '.join(names)})")
@@ -105,6 +111,13 @@ def _found(root: Path) -> tuple[Path, Path, Path | None]:
             "Kaggle has them, or set dataset=image_folder for train/CLASS/IMAGE and val/CLASS/IMAGE"
         )
     return places["train"], places["val"], solution
+
+
+def _test_images(root: Path) -> dict[str, int]:
+    place = _first(root, _PLACES["test"])
+    if place is None:
+        return {}
+    return {f"folder {place.name}/": len(os.listdir(place))} if place.is_dir() else {place.suffix: 1}
 
 
 def _first(root: Path, names: Sequence[str]) -> Path | None:

@@ -42,6 +42,8 @@ def read_labels(path: Path, limits: Limits) -> LabelFile:
     several, rows = _rows(path, limits)
     for line, image, labels in rows:
         names = [name for part in (labels.split(";") if several else [labels]) if (name := part.strip())]
+        if (bad := next((name for name in names if _is_no_text(name)), None)) is not None:
+            raise ValueError(f"{path}, line {line}: the label {bad.encode('utf-8', 'replace').decode()} is not UTF-8")
         if not several and not names:
             raise ValueError(f"{path}, line {line}: {image} has no label")
         if image in names_of:
@@ -58,6 +60,11 @@ def read_labels(path: Path, limits: Limits) -> LabelFile:
     return LabelFile(class_names, tuple(places), several, {image: places[each] for image, each in found.items()})
 
 
+def _is_no_text(name: str) -> bool:
+    """Whether bytes of the file were no UTF-8: in paths they may be those of a file's name."""
+    return any("\ud800" <= letter <= "\udfff" for letter in name)
+
+
 def numbered(sets: Iterable[LabelSet]) -> dict[LabelSet, int]:
     """The different sets of classes, sorted, and the number of each."""
     return {each: number for number, each in enumerate(sorted(set(sets)))}
@@ -65,7 +72,8 @@ def numbered(sets: Iterable[LabelSet]) -> dict[LabelSet, int]:
 
 def _rows(path: Path, limits: Limits) -> tuple[bool, Iterator[tuple[int, str, str]]]:
     """Whether an image has any number of labels; number of the line, path of the image, and the text of its labels."""
-    reader = csv.reader(io.StringIO(_text(path, limits), newline=""), strict=True)
+    text = _text(path, limits)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
     try:
         header = [cell.strip().lower() for cell in next(reader, [])]
     except csv.Error as error:
@@ -73,6 +81,12 @@ def _rows(path: Path, limits: Limits) -> tuple[bool, Iterator[tuple[int, str, st
     if len(header) != 2 or header[0] not in _IMAGES or header[1] not in (*_SEVERAL, *_ONE):
         raise ValueError(f"{path} must begin with the line {_FORM}")
     return header[1] in _SEVERAL, _lines(path, reader)
+
+
+def _delimiter(text: str) -> str:
+    """What stands between the cells of the first line: spreadsheets of many languages write semicolons."""
+    first = text.partition("\n")[0]
+    return next((each for each in (",", ";", "\t") if each in first), ",")
 
 
 def _lines(path: Path, reader: Any) -> Iterator[tuple[int, str, str]]:
@@ -97,7 +111,7 @@ def check_listed(path: Path, images: Sequence[str], listed: LabelFile) -> None:
     """Raise ValueError if images lack labels, or labels their image."""
     known = set(images)
     for kind, names in (
-        ("has no line for", [image for image in images if image not in listed.sets]),
+        ("has no line, with its path below dataset.root, for", [image for image in images if image not in listed.sets]),
         ("names images that do not exist, by their paths below dataset.root:", sorted(listed.sets.keys() - known)),
     ):
         if names:

@@ -37,7 +37,7 @@ class Limits:
             if value < 1:
                 raise ValueError(f"dataset.limits.{name}={value} must be at least 1")
 
-    def check_bytes(self, size: int, name: str) -> None:
+    def check_bytes(self, size: int, name: object) -> None:
         """Raise ValueError if a file is too large. `name` begins the message."""
         if size > self.file_bytes:
             raise ValueError(f"{name}: {size:,} bytes are more than dataset.limits.file_bytes={self.file_bytes}")

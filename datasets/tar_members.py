@@ -53,4 +53,5 @@ def inside(name: str) -> str | None:
 
 
 def is_hidden(name: str) -> bool:
-    return name.startswith(".") or name == "__MACOSX"
+    """Whether a file or folder is hidden, or is made by a system for itself, with copies of pictures at times."""
+    return name.startswith(".") or name in ("__MACOSX", "@eaDir")

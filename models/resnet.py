@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .convnet_parts import initialize_for_relu
+from .drop_path import drop_paths
 
 Depth = Literal[18, 34, 50, 101, 152]
 
@@ -32,13 +33,20 @@ class ResNet(nn.Module):
         image_shape: channels, height, width in pixels; 3 x 224 x 224 in the paper.
         depth: 18, 34, 50, 101 or 152 layers.
         norm: "batch", as in the paper, or "group": GroupNorm with 32 groups, which is independent of other samples.
+        drop_path: probability, 0 <= drop_path < 1, that a sample skips the last block in training; it falls linearly
+            to 0 at the first (stochastic depth).
 
     Raises:
-        ValueError: `depth` is not one of these, or `norm` is unknown.
+        ValueError: `depth` is not one of these, `norm` is unknown, or `drop_path` is out of range.
     """
 
     def __init__(
-        self, classes: int, image_shape: Sequence[int], depth: Depth = 50, norm: Literal["batch", "group"] = "batch"
+        self,
+        classes: int,
+        image_shape: Sequence[int],
+        depth: Depth = 50,
+        norm: Literal["batch", "group"] = "batch",
+        drop_path: float = 0.0,
     ) -> None:
         super().__init__()
         if depth not in _BLOCKS:
@@ -52,15 +60,16 @@ class ResNet(nn.Module):
             nn.MaxPool2d(3, stride=2, padding=1),
         )
         stages: list[nn.Module] = []
+        dropped = drop_paths(drop_path, sum(_BLOCKS[depth]))
         inputs = 64
         for index, count in enumerate(_BLOCKS[depth]):
             maps = 64 * 2**index
             outputs = maps if depth <= _DEEPEST_BASIC else maps * _EXPANSION
-            first = _ResidualBlock(inputs, maps, outputs, 1 if index == 0 else 2, norm)
-            stages.append(
-                nn.Sequential(first, *(_ResidualBlock(outputs, maps, outputs, 1, norm) for _ in range(count - 1)))
-            )
-            inputs = outputs
+            blocks: list[nn.Module] = []
+            for stride in (1 if index == 0 else 2, *[1] * (count - 1)):
+                blocks.append(_ResidualBlock(inputs, maps, outputs, stride, norm, next(dropped)))
+                inputs = outputs
+            stages.append(nn.Sequential(*blocks))
         self.stages = nn.Sequential(*stages)
         self.classifier = nn.Linear(inputs, classes)
         self.apply(initialize_for_relu)
@@ -95,7 +104,7 @@ class _ResidualBlock(nn.Module):
     Two of 3 x 3, or, with more outputs than maps inside, a bottleneck of 1 x 1, 3 x 3 and 1 x 1.
     """
 
-    def __init__(self, inputs: int, maps: int, outputs: int, stride: int, norm: str) -> None:
+    def __init__(self, inputs: int, maps: int, outputs: int, stride: int, norm: str, drop_path: nn.Module) -> None:
         super().__init__()
         if outputs == maps:
             parts = [*_convolution(inputs, maps, 3, stride, norm), nn.ReLU(), *_convolution(maps, outputs, 3, 1, norm)]
@@ -108,11 +117,12 @@ class _ResidualBlock(nn.Module):
                 *_convolution(maps, outputs, 1, 1, norm),
             ]
         self.residual = nn.Sequential(*parts)
+        self.drop_path = drop_path
         same_shape = inputs == outputs and stride == 1
         self.shortcut = nn.Sequential(*([] if same_shape else _convolution(inputs, outputs, 1, stride, norm)))
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.relu(self.residual(x) + self.shortcut(x))
+        return F.relu(self.drop_path(self.residual(x)) + self.shortcut(x))
 
 
 def _convolution(inputs: int, outputs: int, kernel: int, stride: int, norm: str) -> list[nn.Module]:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 
 
@@ -34,7 +35,11 @@ class TimmModel(nn.Module):
         try:
             import timm  # pyright: ignore[reportMissingImports]  # an extra
         except ImportError as error:
-            raise ValueError(f"{name} of timm's collection needs timm ({error}); pip install 'leyden[timm]'") from error
+            text = f"{name} of timm's collection needs timm ({error})"
+            raise ValueError(f"{text}; pip install 'leyden[timm]' {_fitting_vision()}") from error
+        except RuntimeError as error:  # "operator torchvision::nms does not exist"
+            text = f"{name} of timm's collection needs a torchvision that was built for torch {torch.__version__}"
+            raise ValueError(f"{text} ({error}); pip install --upgrade {_fitting_vision()}") from error
         self.network = timm.create_model(
             name, pretrained=False, num_classes=classes, in_chans=image_shape[0], **options
         )
@@ -47,3 +52,10 @@ class TimmModel(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Logits [N, classes] of images [N, C, H, W]."""
         return self.network(images)
+
+
+def _fitting_vision() -> str:
+    """Arguments by which pip takes the torchvision of the installed torch, which stays."""
+    build = torch.__version__.partition("+")[2]
+    index = f" --extra-index-url https://download.pytorch.org/whl/{build}" if build else ""
+    return f"torchvision torch=={torch.__version__}{index}"

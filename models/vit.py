@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .drop_path import drop_paths
+
 _EPSILON = 1e-6  # of LayerNorm, in the authors' code
 _MLP_RATIO = 4  # hidden units of a block's MLP for each unit of width, in all variants of the paper
 
@@ -32,10 +34,12 @@ class ViT(nn.Module):
         heads: heads of each attention.
         dropout: probability, 0 <= dropout < 1, that a feature is dropped in training after every linear layer (except
             that of queries, keys and values) and after the positions are added.
+        drop_path: probability, 0 <= drop_path < 1, that a sample skips attention, and that it skips the perceptron, of
+            the last block in training; it falls linearly to 0 at the first (stochastic depth).
 
     Raises:
-        ValueError: height or width is not a multiple of `patch`, `width` not one of `heads`, or `dropout` is out of
-            range.
+        ValueError: height or width is not a multiple of `patch`, `width` not one of `heads`, or `dropout` or
+            `drop_path` is out of range.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class ViT(nn.Module):
         depth: int = 12,
         heads: int = 12,
         dropout: float = 0.0,
+        drop_path: float = 0.0,
     ) -> None:
         super().__init__()
         channels, height, columns = image_shape
@@ -64,7 +69,9 @@ class ViT(nn.Module):
         self.class_token = nn.Parameter(torch.zeros(1, 1, width))
         self.positions = nn.Parameter(torch.zeros(1, 1 + patches, width))
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.Sequential(*(_EncoderBlock(width, heads, dropout) for _ in range(depth)))
+        # one draw each for attention and perceptron
+        dropped = zip(drop_paths(drop_path, depth), drop_paths(drop_path, depth), strict=True)
+        self.blocks = nn.Sequential(*(_EncoderBlock(width, heads, dropout, *layers) for layers in dropped))
         self.norm = nn.LayerNorm(width, eps=_EPSILON)
         self.classifier = nn.Linear(width, classes)
         self._initialize()
@@ -129,8 +136,9 @@ def _public_name(name: str, modules: dict[str, str], block: str) -> str:
 class _EncoderBlock(nn.Module):
     """Attention and a perceptron, each after a LayerNorm and added to its input; [N, T, width] to the same."""
 
-    def __init__(self, width: int, heads: int, dropout: float) -> None:
+    def __init__(self, width: int, heads: int, dropout: float, drop_path1: nn.Module, drop_path2: nn.Module) -> None:
         super().__init__()
+        self.drop_path1, self.drop_path2 = drop_path1, drop_path2
         self.norm1 = nn.LayerNorm(width, eps=_EPSILON)
         self.attention = _Attention(width, heads)
         self.dropout = nn.Dropout(dropout)
@@ -144,8 +152,8 @@ class _EncoderBlock(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x + self.dropout(self.attention(self.norm1(x)))
-        return x + self.mlp(self.norm2(x))
+        x = x + self.drop_path1(self.dropout(self.attention(self.norm1(x))))
+        return x + self.drop_path2(self.mlp(self.norm2(x)))
 
 
 class _Attention(nn.Module):

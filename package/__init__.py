@@ -17,16 +17,17 @@ _OFFERED = {
     "compose": "leyden.trainer.api.training",
     "freeze": "leyden.trainer.api.external",
     "load": "leyden.trainer.api.run",
+    "stop": "leyden.trainer.api.training",
     "train": "leyden.trainer.api.training",
     "work": "leyden.trainer.api.external",
 }
 """The Python interface, and the modules that are imported when a name of it is used."""
-__all__ = ["Run", "TrainingFailed", "compose", "freeze", "load", "train", "work"]
+__all__ = ["Run", "TrainingFailed", "compose", "freeze", "load", "stop", "train", "work"]
 
 if TYPE_CHECKING:
     from leyden.trainer.api.external import freeze, work
     from leyden.trainer.api.run import Run, load
-    from leyden.trainer.api.training import TrainingFailed, compose, train
+    from leyden.trainer.api.training import TrainingFailed, compose, stop, train
 
 
 def __getattr__(name: str) -> Any:

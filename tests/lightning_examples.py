@@ -26,7 +26,7 @@ def points(samples: int, seed: int) -> TensorDataset:
 class Noisy(Dataset[Any]):
     """Each reading differs, by the global random numbers that usual transforms draw from."""
 
-    def __init__(self, inner: TensorDataset):
+    def __init__(self, inner: Any):
         self.inner = inner
 
     def __len__(self) -> int:
@@ -97,6 +97,16 @@ class Points(LightningDataModule):
 
     def teardown(self, stage: str) -> None:
         SEEN.append(f"data.teardown({stage})")
+
+
+class PointsOfProcesses(Points):
+    """Reads by processes that live as long as the loaders."""
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(Noisy(self.train_set), batch_size=8, shuffle=True, num_workers=1, persistent_workers=True)
+
+    def val_dataloader(self) -> Any:
+        return DataLoader(Noisy(self.val_set), batch_size=5, num_workers=1, persistent_workers=True)
 
 
 class PointsPinned(Points):
@@ -193,6 +203,14 @@ class DropsOut(Plain):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.net(F.dropout(x, 0.3, self.training))
+
+
+class DrawsLate(Plain):
+    """Draws for the first time in its eighth step, from each generator of the process."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        return loss if self.global_step < 7 else loss * (torch.rand(()) + random.random() + float(np.random.rand()))
 
 
 class Plateau(Classic):
@@ -403,6 +421,14 @@ class Frozen(Plain):
     def forward(self, x: Tensor) -> Tensor:
         SEEN.append(("norm trains", self.norm.training, "net trains", self.net.training))
         return self.net(self.norm(x))
+
+
+class NormedPictures(Plain):
+    """A network of its own for pictures of 3 x 8 x 8, with a BatchNorm of vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Flatten(), nn.Linear(192, 10), nn.BatchNorm1d(10))
 
 
 class Inner(LightningModule):

@@ -104,7 +104,7 @@ def alive(pid: int) -> bool:
 # Hydra deletes no key whose value is null
 OWN_TASK = [
     "~task.loss", "~task.label_smoothing", "task.class_weights=1", "~task.class_weights", "~task.focal_gamma",
-    "~task.metrics",
+    "task.target_threshold=0", "~task.target_threshold", "~task.metrics",
 ]  # fmt: skip
 """What a frozen config of a task that takes no such arguments is without."""
 POINTS = [

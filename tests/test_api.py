@@ -44,6 +44,16 @@ def test_it_trains_in_another_thread(here: Path) -> None:
     assert found[0].status == "done"
 
 
+def test_a_callback_ends_the_training_of_its_process(here: Path) -> None:
+    (here / "stops_here.py").write_text(
+        "import leyden\n\nclass Stops:\n    def on_step_end(self, state):\n        assert leyden.stop()\n"
+    )
+    run = leyden.train(*QUIET, "+callbacks.bad._target_=stops_here.Stops")
+    assert (run.status, run.summary["steps"]) == ("preempted", 1)
+    assert (run.folder / "checkpoints" / "last.ckpt").exists()
+    assert not leyden.stop()
+
+
 def test_compose_returns_the_validated_config(here: Path) -> None:
     config = leyden.compose("model=mlp", "optimizer.lr=0.5")
     assert (config.optimizer and config.optimizer.arguments["lr"], config.batch_size) == (0.5, 64)

@@ -18,6 +18,7 @@ from leyden.trainer.compose import trial_build
 from leyden.trainer.compose.composer import Composer
 from leyden.trainer.compose.known_names import meant_metric
 from leyden.trainer.config.faults import fault
+from leyden.trainer.config.schema import Target
 
 pytestmark = pytest.mark.thinned(3)
 
@@ -45,6 +46,12 @@ MISTAKES = {
     "model=timm model.name=resnet18": ("model.name = resnet18", "needs timm", "pip install 'leyden[timm]'"),
     "model=mlp model.num_clases=10": ("model.num_clases = 10", "declares the number of classes", "leave it out"),
     "model=mlp task=reconstruction": ("task = Reconstruction", "needs a model with stages", ""),
+    "model=mlp augment=airbench +augment.size={0:8,1:16} trainer.max_epochs=2": (
+        "augment.size = 16", "MLP: does not take a batch of images of 1 x 16 x 16", "",
+    ),
+    "dataset=shards dataset.root=none model=vit_small dataset.image_size=32 dataset.crop=48 dataset.resize=null": (
+        "dataset.crop = 48", "ViT: does not take a batch of images of 3 x 48 x 48", "",
+    ),
     "dataset.image_size=4": ("dataset.image_size = 4", "at least 8", ""),
     "optimizer.weight_decay=-1": ("optimizer.weight_decay = -1", "at least 0", "optimizer.weight_decay=0.0"),
     "optimizer.momentum=1.5": ("optimizer.momentum = 1.5", "less than 1", "optimizer.momentum=0.9"),
@@ -231,3 +238,14 @@ def test_an_exception_is_shown_with_its_line(here: Path) -> None:
     with pytest.raises(KeyError) as caught:
         Raises(10)
     assert "before_start_examples.py:12)" in fault("model", config.model, caught.value).text
+
+
+def test_of_two_paths_in_a_message_the_longer_names_its_key() -> None:
+    keys = {
+        "_target_": "leyden.datasets.image_folder.ImageFolder",
+        "root": "/data/set",
+        "labels": "/data/set/of.csv",
+    }
+    found = fault("dataset", Target.model_validate(keys), ValueError("/data/set/of.csv, line 2: no label"))
+    assert (found.key, found.value) == ("dataset.labels", "/data/set/of.csv")
+    assert fault("dataset", Target.model_validate(keys), ValueError("/data/set/1.jpg: damaged")).key == "dataset.root"

@@ -1,5 +1,9 @@
 """The line at a run's end on an accuracy that is no better than chance."""
 
+import re
+from itertools import count
+from pathlib import Path
+
 import pytest
 from runs import TINY, Freeze
 
@@ -31,7 +35,39 @@ def test_what_is_no_better_than_chance(
     found = not_learned(metrics, {"splits": {"val": split}}, load(freeze("run", *TINY)))
     assert (text is None) == (found is None)
     assert (text or "") in (found or "")
-    assert found is None or "pretrained weights" in found
+    assert "pretrained" not in (found or ""), "this network has no weights"
+
+
+def test_pretrained_weights_are_named_where_there_are_some(freeze: Freeze) -> None:
+    found = {"splits": {"val": {"samples": 12, "classes": {"a": 6, "b": 6}}}}
+
+    names = map(str, count())
+
+    def helps(*words: str) -> str:
+        return (not_learned({"val/acc": 0.5}, found, load(freeze(next(names), *words))) or "").partition("help: ")[2]
+
+    photos = ("dataset=image_folder", "dataset.root=PHOTOS", "augment=imagenet")
+    usual = "more trainer.max_epochs"
+    assert helps(*photos, "model=efficientnet_lite0") == f"pretrained weights (model.pretrained=true), {usual}"
+    assert helps(*photos, "model=resnet18") == f"pretrained weights (experiment=finetune_photos), {usual}"
+    assert helps("model=lenet5", "augment=none") == f"an augmentation (augment=imagenet for photographs), {usual}"
+
+
+_FIGURE = re.compile(r"`leyden experiment=(\w+)`.* (\d+\.\d) % of the test images")
+
+
+def test_no_shipped_recipe_ends_with_it(freeze: Freeze) -> None:
+    """By the accuracies in docs/figures.md and in the recipes, against a train/acc of 1."""
+    text = (Path(__file__).parent.parent / "docs/figures.md").read_text()
+    accuracies = {name: float(percent) for name, percent in _FIGURE.findall(text)}
+    for path in (Path(__file__).parent.parent / "conf/experiment").glob("*.yaml"):
+        percent = re.search(r"^# .*?(\d+(?:\.\d+)?) % of .*pictures \(measured", path.read_text(), re.MULTILINE)
+        accuracies |= {} if percent is None else {path.stem: float(percent[1])}
+    assert {"gpu_asgd8_small", "nyu_easgd_small", "deep_image_dp32_small", "finetune_photos"} <= set(accuracies)
+    config, val = load(freeze("run", *TINY)), {"samples": 290, "classes": dict.fromkeys(range(10), 29)}
+    for name, percent in accuracies.items():
+        metrics = {"val/acc": percent / 100, "train/acc": 1.0}
+        assert not_learned(metrics, {"splits": {"val": val}}, config) is None, name
 
 
 def test_a_run_says_it(freeze: Freeze) -> None:

@@ -77,6 +77,10 @@ def test_what_has_changed_is_named() -> None:
     unread = [{"splits": {"train": {"samples": n}, "val": None}, "fingerprint": {}} for n in (5, 6, None)]
     assert list(changes(unread[0], unread[1])) == ["train: 5 samples before, 6 now"]
     assert list(changes(unread[0], unread[2])) == []
+    rule = found({"cat": 9}, held_out=0.2)
+    assert list(changes(rule, {**rule, "held_out_by": "name"})) == [
+        "validation: held out of each class by the pictures' names now, and of all of them together before"
+    ]
     divided = [{**each, "workers": workers} for each, workers in zip(unread, (2, 3, 3), strict=True)]
     assert list(changes(divided[0], divided[1])) == []  # a data module's share of two workers, and of three
 
@@ -104,6 +108,10 @@ def test_another_content_is_refused_and_may_be_accepted_once(
     assert "train: cat: 10 pictures before, 11 now" in error
     assert f"try: leyden resume {stopped} dataset.changed=accept" in error
     assert {path: path.read_bytes() for path in before} == before
+    assert main(["eval", str(stopped)]) == 0
+    printed = capsys.readouterr()
+    warned = " ".join((printed.out + printed.err).split())
+    assert "may not be what the run was trained on: train: cat: 10 pictures before, 11 now" in warned
     old = recorded(stopped)
     assert main(["resume", str(stopped), "dataset.changed=accept", "trainer.max_epochs=4"]) == 0
     told = summary(stopped)
@@ -148,7 +156,12 @@ def test_the_same_content_at_another_place_goes_on(
     assert "history" not in recorded(stopped)
 
 
-def test_a_run_without_a_record_goes_on(stopped: Path, tmp_path: Path) -> None:
-    picture(tmp_path / "photos/cat/new.png", 99)
+def test_a_run_without_a_record_goes_on_unless_its_validation_may_have_been_trained_on(
+    stopped: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (stopped / "data.json").unlink()
-    assert start(stopped, "resume") == 0
+    assert main(["resume", str(stopped)]) == 2
+    assert "nothing says which pictures its validation had" in " ".join(capsys.readouterr().err.split())
+    for split in ("train", "val"):
+        shutil.copytree(tmp_path / "photos", tmp_path / "divided" / split)
+    assert main(["resume", str(stopped), f"dataset.root={tmp_path / 'divided'}"]) == 0

@@ -111,8 +111,10 @@ def test_view_serves_this_machine_only(here: Path) -> None:
         line = next(line for line in process.stderr if "http://" in line)
         assert "http://localhost:" in line
     finally:
-        process.kill()
+        process.terminate()
         process.communicate()
+        # its folder of links is gone
+        assert process.returncode == 0
 
 
 def test_view_takes_the_next_port_and_several_folders(
@@ -120,20 +122,18 @@ def test_view_takes_the_next_port_and_several_folders(
 ) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr("os.execv", lambda _, command: started.append(command))
-    for name in ("a", "b", "c:d"):
+    for name in ("a", "b:c"):
         (here / name).mkdir()
     with socket.socket() as used:
         used.bind(("localhost", 0))
         used.listen()
         port = used.getsockname()[1]
-        main(["view", "a", "b", "--port", str(port)])
+        main(["view", "a", "b:c", "--port", str(port)])
     (command,) = started
-    taken = int(command[command.index("--port") + 1])
+    taken = int(command[4])
     assert port < taken < port + 100
     assert f"port {port} is in use here: TensorBoard takes {taken}" in capsys.readouterr().out
-    assert command[command.index("--logdir_spec") + 1] == "a:a,b:b"
-    assert main(["view", "a", "c:d"]) == 2
-    assert "no comma and no colon" in capsys.readouterr().err
+    assert command[5:] == ["a", "b:c"]
     assert main(["view", "a", "missing"]) == 2
     assert len(started) == 1
 
@@ -155,7 +155,7 @@ def test_several_choices_of_a_group(here: Path) -> None:
     assert {"checkpoint", "ema"} <= set(Composer().run(["callbacks=[default,ema]"]).config.callbacks)
 
 
-@pytest.mark.parametrize("override", ["schedule=null", "~schedule", "schedule=constant"])
+@pytest.mark.parametrize("override", ["schedule=null", "~schedule"])
 def test_no_schedule(override: str, here: Path) -> None:
     assert Composer().run([override]).config.schedule is None
 
@@ -203,7 +203,7 @@ def test_run_folder_holds_frozen_config_and_dot_hydra(here: Path, capsys: pytest
     assert "overridden: hydra.run.dir=out/one" in printed
     assert "run folder: out/one" in printed
     found = "1,437 pictures of 10 classes: 0 149, 1 141, 2 151, 3 139, 4 144, 5 145, 6 135, 7 151, 8 140, 9 142"
-    assert printed.count(f"{found}; validation: 287 of them (20 %), the same for every seed; test: 360\n") == 1
+    assert printed.count(f"{found}; validation: 20 %, the same for every seed (287); test: 360\n") == 1
     data = json.loads((run / "data.json").read_text())
     assert (data["classes"], data["held_out"]) == (10, 0.2)
     assert {split: each["samples"] for split, each in data["splits"].items()} == {

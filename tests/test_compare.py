@@ -76,6 +76,14 @@ def test_runs_are_ranked_by_their_monitor_and_damaged_ones_are_listed(sweep: Pat
     assert (by_loss.mode, [Path(run.run).name for run in by_loss.runs]) == ("min", ["1", "0", "2"])
 
 
+def test_a_damaged_run_has_no_config_that_is_the_same(sweep: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "S/1", "S/4"]) == 0
+    assert "configs are the same" not in capsys.readouterr().out
+    made(sweep / "6", {"val/acc": 0.7})
+    assert main(["compare", "S/1", "S/6", "S/4"]) == 0
+    assert "configs are the same" in capsys.readouterr().out
+
+
 def test_true_and_one_are_different_settings(tmp_path: Path) -> None:
     runs = [made(tmp_path / str(n), None, trainer={"x": v, "y": w}) for n, (v, w) in enumerate([(True, 1), (1, 1.0)])]
     assert list(compared(runs).keys) == ["trainer.x"]

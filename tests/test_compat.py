@@ -176,6 +176,20 @@ def test_torch_draws_an_order_ahead() -> None:
     assert not torch_compat.draw_order(iter([]))
 
 
+def test_a_loader_that_goes_on_draws_what_a_new_one_draws_before_its_order() -> None:
+    loader = DataLoader(TensorDataset(torch.arange(8)))
+    for started in (True, False):
+        loader._iterator = object() if started else None  # pyright: ignore[reportAttributeAccessIssue]
+        torch.manual_seed(0)
+        torch_compat.draw_base_seed(loader)
+        if not started:
+            iter(loader)
+        drawn = torch.rand(1)
+        torch.manual_seed(0)
+        iter(loader)
+        assert torch.equal(drawn, torch.rand(1))
+
+
 def test_fsdp() -> None:
     gather, scatter = fsdp_compat.DefaultAllGather, fsdp_compat.DefaultReduceScatter
     assert parameters(gather.__call__) == ["self", "output_tensor", "input_tensor", "group", "async_op"]

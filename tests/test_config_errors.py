@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from hydra._internal.config_repository import ConfigRepository
+from remedied import shown, works
 from runs import TINY
 
 from leyden.trainer.base.errors import ConfigError
@@ -169,6 +170,8 @@ MISTAKES = [
             "did you mean keep_last?"),
     mistake("learning rate that is no number", "optimizer.lr=fast", "optimizer.lr = fast", "greater than 0"),
     mistake("learning rate below zero", "optimizer.lr=-0.1", "optimizer.lr = -0.1", "greater than 0"),
+    mistake("a group without its list", "optimizer.groups={match:features.0}", "the value cannot be put there",
+            "optimizer.groups=[{match:features.0}]"),
     # keys that do not go together
     mistake("batch not divisible", "batch_size=63 topology.devices_per_node=2 strategy=ddp", "batch_size = 63",
             "divisible by 2 workers", "try: batch_size=62", "try: batch_size=64"),
@@ -252,6 +255,8 @@ def test_mistake_is_told_and_leaves_nothing(case: Mistake, here: Path, capsys: p
     assert len(printed.err.splitlines()) <= 24
     assert printed.out == ""
     assert below(here) == before
+    for remedy in shown(printed.err):
+        assert works(remedy, case.command.split()), remedy
 
 
 def test_table_is_long_enough() -> None:

@@ -20,6 +20,7 @@ from runs import TINY, Freeze, states, weights
 from leyden.trainer.cli.main import main
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.core.checkpoints.checkpoint_content import not_finite
+from leyden.trainer.engine.checkpoints import restored_parts
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
 from leyden.trainer.runs.summary import last_good_checkpoint
@@ -78,6 +79,11 @@ def of_first_state(key: str, value: Any) -> Change:
     return lambda content: content["optimizer"]["state"][0].update({key: value})
 
 
+def in_last_momentum(value: float) -> Change:
+    """Of the last parameter: each is looked at."""
+    return lambda content: list(content["optimizer"]["state"].values())[-1]["momentum_buffer"].view(-1)[-1].fill_(value)
+
+
 def of_schedule(key: str, value: Any) -> Change:
     return lambda content: content["schedules"][0].update({key: value})
 
@@ -111,6 +117,10 @@ WRONG: dict[str, tuple[Change, str]] = {
     "servers": (at("servers", value="many"), "its `servers` is of type str"),
     "momentum of another shape": (of_first_state("momentum_buffer", torch.zeros(3, 5)), "its state of a parameter"),
     "momentum that is a text": (of_first_state("momentum_buffer", "x"), "its state of a parameter"),
+    "momentum that is NaN": (in_last_momentum(torch.nan), "a step with it gives weights that"),
+    "momentum that is infinite": (in_last_momentum(torch.inf), "a step with it gives weights that"),
+    "a schedule's epoch before the first": (of_schedule("last_epoch", -(10**9)), "last_epoch is -1000000000"),
+    "a schedule's epoch in years": (of_schedule("last_epoch", 10**9), "WarmupCosine.last_epoch is 1000000000"),
     "lr a text": (of_group("lr", "fast"), "param_groups.0.lr is of type str"),
     "lr NaN": (of_group("lr", float("nan")), "param_groups.0.lr is nan"),
     "the group's momentum a text": (of_group("momentum", "x"), "param_groups.0.momentum is of type str"),
@@ -180,6 +190,7 @@ def average_of(change: Callable[[torch.Tensor], Any]) -> Change:
 AVERAGES: dict[str, Change] = {
     "other shapes": average_of(lambda value: torch.zeros(2)),
     "texts": average_of(lambda value: "x"),
+    "NaN": average_of(lambda value: value * torch.nan),
     "no names": at("callbacks", "ema", "average", value={"x": torch.zeros(2)}),
     "nothing": without("callbacks", "ema", "average"),
     "a text of updates": at("callbacks", "ema", "updates", value="x"),
@@ -211,6 +222,20 @@ def test_the_wrong_one_is_never_called_good(whole: Path, tmp_path: Path, capfd: 
     assert states(capfd, run_dir)["run"]["checkpoint"] == f"checkpoints/{before.name}"  # pyright: ignore[reportArgumentType]
     assert start(run_dir, "resume") == 0, "written again, it is good again"
     assert str(newest) in last_good_checkpoint(run_dir)
+
+
+def test_a_second_moment_below_zero_is_named_before_the_first_step() -> None:
+    """Of a parameter whose like is whole: each one is tried."""
+    layers = [torch.nn.Linear(2, 2) for _ in range(2)]
+    network = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.Adam(network.parameters())
+    network(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    own = restored_parts.settings_of(optimizer)
+    restored_parts.refuse_useless_state(optimizer, own)
+    optimizer.state[layers[1].weight]["exp_avg_sq"].neg_()
+    with pytest.raises(ValueError, match="a step with it gives weights that are NaN or infinite"):
+        restored_parts.refuse_useless_state(optimizer, own)
 
 
 def test_a_damaged_one_does_not_displace_a_good_one(freeze: Freeze) -> None:
@@ -248,11 +273,12 @@ def test_eval_of_weights_that_are_not_finite_exits_1(
     [
         (lambda state: state.pop("values"), "its `values` are no vector"),
         (lambda state: state.update(values=torch.full((9,), torch.nan)), "its `values` are NaN or infinite"),
+        (lambda state: state["optimizer"][0][1].fill_(torch.inf), "its `optimizer` is none of a server"),
         (lambda state: state.update(version="one"), "its `version` is one"),
         (lambda state: state.update(optimizer=[["momentum_buffer"]]), "its `optimizer` is none of a server"),
         (lambda state: None, ""),
     ],
-    ids=["no values", "NaN", "version", "optimizer", "whole"],
+    ids=["no values", "NaN", "an infinite momentum", "version", "optimizer", "whole"],
 )
 def test_a_file_of_a_server_is_checked_too(
     whole: Path, tmp_path: Path, change: Callable[[dict[str, Any]], object], says: str
@@ -359,6 +385,38 @@ def test_an_evaluation_takes_the_one_before_too(whole: Path, tmp_path: Path, cap
     run_dir = spoiled(whole, tmp_path / "run", of_group("lr", "fast"))
     assert main(["eval", str(run_dir)]) == 0
     assert "its `optimizer` cannot be restored" in "".join(capfd.readouterr())
+
+
+def texts_for_weights(content: dict[str, Any]) -> None:
+    content["model"] = dict.fromkeys(content["model"], "x")
+
+
+EXPORTED: dict[str, tuple[Change, str, tuple[str, ...]]] = {
+    "other shapes": (other_shape, "its `model` cannot be restored", ()),
+    "texts": (texts_for_weights, "its `model` cannot be restored", ()),
+    "no average": (at("callbacks", "ema", value=5), "its `callbacks.ema` cannot be restored", ()),
+    "an average of NaN": (AVERAGES["NaN"], "its `callbacks.ema` cannot be restored", ()),
+    "the best of nothing": (at("callbacks", "checkpoint", value=5), "its `callbacks.checkpoint`", ("--best",)),
+    "the best is a text": (
+        at("callbacks", "checkpoint", "best", value=[[0.0, "x"]]),
+        "`callbacks.checkpoint`",
+        ("--best",),
+    ),
+}
+
+
+def test_an_export_names_it_too(
+    freeze: Freeze, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = freeze("run", *TINY, "trainer.max_steps=2", "callbacks=[default,ema]")
+    assert start(run_dir) == 0
+    monkeypatch.chdir(tmp_path)
+    for name, (change, says, flags) in EXPORTED.items():
+        copy = spoiled(run_dir, tmp_path / name, change, every=True)
+        capfd.readouterr()
+        assert main(["export", str(copy), *flags, "--format", "safetensors"]) == 2, name
+        assert says in " ".join("".join(capfd.readouterr()).split()), name
+        assert not (tmp_path / "network.safetensors").exists()
 
 
 INDEXES = {

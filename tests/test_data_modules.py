@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Weigh
 from leyden.trainer.config.schema import load
 from leyden.trainer.data.lightning_data import LoaderData, Share, batch_samples
 from leyden.trainer.data.order.sample_order import SampleOrder
+from leyden.trainer.engine.part_draws import PartDraws
 from leyden.trainer.entrypoints.start import start
 
 pytestmark = pytest.mark.usefixtures("seen")
@@ -44,8 +45,17 @@ def test_a_data_module_is_set_up_used_and_torn_down(freeze: Freeze, seen: list[A
         (8, ["+dataset.shuffle=true", "+dataset.own_generator=true"]),
         (7, ["+dataset.shuffle=true", "trainer.accumulate_grad_batches=2", "+dataset.batch_size=5"]),
         (8, ["+dataset.stream=true", "+dataset.noisy=true", "trainer.limit_train_batches=6"]),
+        (7, ["+dataset.shuffle=true", task("DrawsLate")]),
     ],
-    ids=["shuffled", "random transforms", "in the first epoch", "own generator", "accumulated", "stream"],
+    ids=[
+        "shuffled",
+        "random transforms",
+        "in the first epoch",
+        "own generator",
+        "accumulated",
+        "stream",
+        "draws late",
+    ],
 )
 def test_a_resumed_run_is_the_unbroken_one(freeze: Freeze, tmp_path: Path, options: list[str], stop_at: int) -> None:
     whole = freeze("whole", *POINTS, task("DropsOut"), *EVERY_STEP, *options)
@@ -55,6 +65,32 @@ def test_a_resumed_run_is_the_unbroken_one(freeze: Freeze, tmp_path: Path, optio
     assert summary(broken)["resumed_from_step"] == stop_at
     assert losses(broken) == losses(whole)
     assert all(torch.equal(value, weights(broken)[name]) for name, value in weights(whole).items())
+
+
+@pytest.mark.parametrize(
+    ("options", "seeded"),
+    [
+        (["+dataset.shuffle=true"], [True] * 6),
+        (["+dataset.stream=true", "trainer.limit_train_batches=2"], [False] * 6),
+    ],
+    ids=["of known length", "stream"],
+)
+def test_the_generators_are_seeded_once_for_a_part_that_is_read_here(
+    freeze: Freeze, options: list[str], seeded: list[bool]
+) -> None:
+    config = load(freeze("run", *POINTS, task("Plain"), *options))
+    data = LoaderData(config, SimpleNamespace(world_size=1, local_rank=0, global_rank=0, barrier=lambda: None))  # pyright: ignore
+    parts = list(data.train_parts(0))
+    assert [part.seeded for part in parts] == seeded
+    fabric = SimpleNamespace(global_rank=0, device=torch.device("cpu"))
+    state: Any = SimpleNamespace(config=config, fabric=fabric, contract=SimpleNamespace(batch_share=lambda: (0, 1)))
+    draws = PartDraws(state)
+    torch.manual_seed(1)
+    begun = torch.get_rng_state()
+    for number, part in enumerate(parts):
+        torch.set_rng_state(begun)
+        draws.begin(part, 0, number)
+        assert torch.equal(torch.get_rng_state(), begun) is seeded[number]
 
 
 def test_order_and_transforms_are_functions_of_seed_and_epoch(freeze: Freeze) -> None:

@@ -56,6 +56,7 @@ TREE = {
     "val/cat/9.gif": encoded((230, 0, 0), kind="GIF"),
     "labels.csv": b"a,b",
     "__MACOSX/train/cat/._1.jpg": b"junk",
+    "train/cat/@eaDir/1.jpg/SYNOPHOTO_THUMB_M.jpg": b"junk",
     "train/cat/._1.jpg": b"junk",
 }
 
@@ -584,6 +585,15 @@ def test_cifar_class_folders(tmp_path: Path, build: Build) -> None:
     assert data.images.shape == (10, 3, 32, 32)
     assert data.images[:, 0, 0, 0].tolist() == [i * 20 for i in range(10)]
     assert (data.images[:, 1] == 4).all()
+    assert data.left_out == {}
+
+
+@LAYOUTS
+def test_cifar_counts_what_it_does_not_read_of_class_folders(tmp_path: Path, build: Build) -> None:
+    tree = {f"{split}/cat/{n}.png": encoded((n, 0, 7), size=(32, 32)) for split in ("train", "test") for n in (1, 2)}
+    odd = {"val/cat/1.png": b"", "readme.txt": b"", "train/cat/a.heic": b"", "old/1.png": b""}
+    data = CIFAR10("train", build(tmp_path / "set", tree | odd))
+    assert data.left_out == {".heic": 1, ".txt": 1, "folder old/": 1, "folder val/": 1}
 
 
 def test_cifar_refuses(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from pool import Failed, Pool
+from remedied import shown, works
 from runs import OWN_TASK, TINY, Freeze, apart, cut_back, distance, metrics, summary, weights
 from torch import Tensor, nn
 
@@ -474,6 +475,8 @@ def test_refused_before_anything_starts(
         assert part in printed.err.replace("\n      ", " "), printed.err
     assert "Traceback" not in printed.err
     assert not list(tmp_path.iterdir())
+    for remedy in shown(printed.err):
+        assert works(remedy, ["strategy=ddp", "topology.devices_per_node=2", *command.split()]), remedy
 
 
 def test_powersgd_on_parameters_of_half_precision_is_refused() -> None:

@@ -336,6 +336,26 @@ def test_a_checkpoint_for_which_there_is_no_memory_fails_by_that_error(error: Ex
     assert raised.value is error
 
 
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")],
+    ids=["Python", "PyTorch"],
+)
+def test_a_checkpoint_for_which_there_is_no_memory_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """No step is out of memory, and no smaller batch would help."""
+
+    def fail(*arguments: object) -> None:
+        raise error
+
+    monkeypatch.setattr(torch, "save", fail)
+    path = tmp_path / "checkpoints" / "step=00000001.ckpt"
+    with pytest.raises(SystemFailure) as raised, system_errors(tmp_path):
+        checkpoint_io.write({"model": {}}, path)
+    assert f"has no memory left for {path}" in str(raised.value)
+
+
 @pytest.fixture
 def freezable(tmp_path: Path) -> Iterator[Path]:
     """A file system that `fsfreeze` can stall."""

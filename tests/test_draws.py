@@ -19,7 +19,8 @@ from leyden.trainer.config.schema import load
 from leyden.trainer.core.batch import Part
 from leyden.trainer.core.keyed.dropout import KeyedAlphaDropout, KeyedDropPath, SampleKeys
 from leyden.trainer.core.keyed.modules import keyed
-from leyden.trainer.data.lightning_data import LoaderData, SeedByRank
+from leyden.trainer.data.lightning_data import LoaderData
+from leyden.trainer.data.order.reader_seeds import ReaderSeeds
 from leyden.trainer.engine.part_draws import PartDraws
 from leyden.trainer.entrypoints.start import start
 
@@ -227,11 +228,26 @@ def test_processes_that_read_draw_apart_as_well() -> None:
         return next(iter(loader))[0]
 
     plain = noise(None)
-    assert torch.equal(noise(IgnoreStopSignals(SeedByRank(0, None))), plain)
-    others = [noise(IgnoreStopSignals(SeedByRank(rank, None))) for rank in (1, 2, 1)]
+    assert torch.equal(noise(IgnoreStopSignals(ReaderSeeds(0, None))), plain)
+    others = [noise(IgnoreStopSignals(ReaderSeeds(rank, None))) for rank in (1, 2, 1)]
     assert torch.equal(others[0], others[2])
     assert not torch.equal(others[0], plain)
     assert not torch.equal(others[0], others[1])
+
+
+def test_processes_that_stay_read_and_draw_as_new_ones(freeze: Freeze) -> None:
+    """Epoch 1 after epoch 0, and of a run that is resumed in it; evaluation, each time."""
+    config = load(freeze("run", *POINTS, task("Plain"), "dataset._target_=lightning_examples.PointsOfProcesses"))
+    stays, resumed = LoaderData(config, stand_in(1)), LoaderData(config, stand_in(1))
+    next(stays.train_parts(0))  # left in its middle
+    evaluated = [[batch for batch, _ in stays.evaluation_batches("val")] for _ in range(2)]
+    epochs = [[part.batch for part in data.train_parts(1, first)] for data, first in ((stays, 0), (resumed, 2))]
+    for some, others in (evaluated, (epochs[0][2:], epochs[1])):
+        assert len(some) == len(others) > 1
+        for one, other in zip(some, others, strict=True):
+            assert torch.equal(one[0], other[0])
+            assert torch.equal(one[1], other[1])
+    assert not torch.equal(epochs[0][0][0], next(LoaderData(config, stand_in(0)).train_parts(1)).batch[0])
 
 
 # the log

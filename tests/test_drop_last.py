@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import POINTS, Freeze, metrics, summary, task
+from runs import HERE, OWN_TASK, POINTS, Freeze, metrics, summary, task
 from torch import nn
 
+from leyden.models.resnet import ResNet
 from leyden.trainer.base.errors import CannotStart
 from leyden.trainer.config.schema import load
 from leyden.trainer.data.datamodule import ImageData
@@ -107,3 +108,49 @@ def test_the_network_is_as_it_was(freeze: Freeze, tmp_path: Path) -> None:
     assert norm.num_batches_tracked is not None
     assert int(norm.num_batches_tracked) == 0
     assert all(torch.isfinite(parameter).all() for parameter in network.parameters())
+
+
+def test_seventeen_pictures_in_batches_of_eight_are_refused_and_the_named_size_trains(freeze: Freeze) -> None:
+    few = [*DEEP, "dataset.samples=17"]
+    with pytest.raises(CannotStart) as refused:
+        start(freeze("run", *few, "batch_size=8"))
+    assert refused.value.problem is not None
+    assert refused.value.problem.remedy.startswith("batch_size=7, or")
+    assert start(freeze("again", *few, "batch_size=7")) == 0
+
+
+@pytest.mark.parametrize(
+    ("samples", "workers", "parts", "nearest"),
+    # pictures, workers, parts of a batch that are forwarded one after the other (hybrid's scheme c): 8 a batch
+    [(17, 1, 1, 7), (18, 2, 1, 6), (18, 2, 2, None), (20, 4, 1, 12), (3, 3, 1, None), (19, 1, 2, 10)],
+)
+def test_eighteen_on_two_workers_are_told_the_nearest_size_that_works(
+    freeze: Freeze, samples: int, workers: int, parts: int, nearest: int | None
+) -> None:
+    config = load(freeze("run", *DEEP, f"dataset.samples={samples}", "batch_size=8"))
+    data = ImageData(config, (0, workers), parts)
+    network = nn.Sequential(nn.Conv2d(3, 2, 32), nn.BatchNorm2d(2))
+    with pytest.raises(CannotStart) as refused:
+        refuse_single_values(network, data.image_shape, data.smallest_batch, config, workers * parts)
+    assert refused.value.problem is not None
+    remedies = refused.value.problem.remedy.split(", or ")
+    assert remedies == [*([] if nearest is None else [f"batch_size={nearest}"]), "dataset.drop_last=true"]
+    sizes = [len(part.batch[1]) for rank in range(workers)
+             for part in ImageData(config.model_copy(update={"batch_size": nearest or 8}), (rank, workers), parts)
+             .train_parts(0)]  # fmt: skip
+    assert (min(sizes) > 1) == (nearest is not None)
+
+
+def test_the_same_pictures_at_224_pixels_have_enough_values(freeze: Freeze) -> None:
+    config = load(freeze("run", *DEEP))
+    network = ResNet(3, (3, 224, 224), 18)
+    refuse_single_values(network, (3, 224, 224), lambda size: 1, config)
+    with pytest.raises(CannotStart):
+        refuse_single_values(network, (3, 32, 32), lambda size: 1, config)
+
+
+def test_a_users_own_module_is_tried_too(freeze: Freeze) -> None:
+    own = ["~model", *OWN_TASK, HERE, task("NormedPictures"), *DEEP[1:], "dataset.image_shape=[3,8,8]"]
+    with pytest.raises(CannotStart, match=r"of which net\.2, a BatchNorm, would get one value"):
+        start(freeze("run", *own))
+    assert start(freeze("again", *own, "batch_size=3")) == 0

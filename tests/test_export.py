@@ -70,6 +70,12 @@ def test_onnx_is_the_run_and_int8_nearly(run: Run, digits: Digits, tmp_path: Pat
     assert np.abs(scores - wanted).max() > 1e-4, "it is quantized"
 
 
+def test_what_int8_may_lose_is_counted_by_the_class_or_by_pairs_of_image_and_class() -> None:
+    scores = torch.tensor([[2.0, -1.0], [0.5, 3.0], [1.0, -2.0]])
+    assert export.count_right(scores, torch.tensor([0, 0, 0])) == 2
+    assert export.count_right(scores, torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])) == 2
+
+
 def test_what_differs_is_not_written(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         export.ScoresOfImages, "forward", lambda self, images: 1.01 * self.network(images.float() / 255)

@@ -22,10 +22,13 @@ from starters import LEYDEN, Starters
 import leyden
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
+from leyden.trainer.config.schema import load
 from leyden.trainer.entrypoints.external import follow
 from leyden.trainer.launch.external.announcement import Announcement
-from leyden.trainer.launch.external.placement import HostPlacement, placement_of
-from leyden.trainer.launch.external.starters import world_of
+from leyden.trainer.launch.external.placement import HostPlacement, placement_of, role_of
+from leyden.trainer.launch.external.rendezvous import ExternalRendezvous
+from leyden.trainer.launch.external.sizes import servers_of, sizes
+from leyden.trainer.launch.external.starters import World, world_of
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 EXTERNAL = "topology.launcher=external"
@@ -224,7 +227,7 @@ def test_mistakes_of_the_functions(
 
 
 @pytest.mark.slow
-def test_ranks_that_get_a_signal_save_and_another_number_of_them_goes_on(
+def test_all_ranks_save_where_one_gets_a_signal_and_another_number_of_them_goes_on(
     starters: Starters, reference: Path, free_port: str
 ) -> None:
     folder = starters.here / "run"
@@ -232,13 +235,23 @@ def test_ranks_that_get_a_signal_save_and_another_number_of_them_goes_on(
     known = {**TESTS, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
     started = [starters.start(words, {**known, "RANK": str(rank)}, f"log{rank}") for rank in range(2)]
     wait_until(lambda: held(folder))
-    for process in started:
-        process.send_signal(signal.SIGTERM)
+    started[1].send_signal(signal.SIGTERM)
     assert [process.wait(PATIENCE_S) for process in started] == [75, 75], starters.log("log0")
     assert summary(folder)["status"] == "preempted"
     assert starters.start(words, {**known, "WORLD_SIZE": "1", "RANK": "0"}, "alone").wait(120) == 0
     assert [each["world_size"] for each in summary(folder)["sessions"]] == [2, 1]
     assert distance(weights(folder), weights(reference)) < 1e-5
+
+
+@pytest.mark.slow
+def test_one_of_the_ranks_is_a_parameter_server(starters: Starters, free_port: str) -> None:
+    words = [*TINY, "dataset=digits", "strategy=asgd", "topology=cpu", "trainer.enable_progress_bar=false"]
+    codes = starters.ranks([*words, EXTERNAL, "hydra.run.dir=run"], 3, MASTER_PORT=free_port)
+    assert codes == [0, 0, 0], starters.log("log0") + starters.log("log2")
+    assert starters.log("log2") == ""
+    trained = summary(starters.here / "run")
+    assert (trained["status"], trained["world_size"]) == ("done", 2)
+    assert load(starters.here / "run").servers == 1
 
 
 FAILS = """
@@ -322,6 +335,26 @@ def test_the_world_of_a_process(environment: dict[str, str], found: tuple[object
     assert (world.rank, world.size, world.local_rank, world.address) == found
 
 
+STEP = {"SLURM_PROCID": "5", "SLURM_STEP_NUM_TASKS": "8", "SLURM_JOB_ID": "1234567", "SLURM_STEP_ID": "3"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "found"),
+    [
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, ("a", 29500)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "a", "MASTER_PORT": "1"}, ("a", 1)),
+        ({"RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "1"}, (None, 1)),
+        ({**STEP, "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NODELIST": "n1"}, (None, None)),
+        ({**STEP, "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "n[07-08]"}, ("n07", 19570)),
+        ({**STEP, "SLURM_STEP_NUM_NODES": "3", "SLURM_STEP_NODELIST": "r1-n[2,4],m1"}, ("r1-n2", 19570)),
+        ({**STEP, "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "a,b", "MASTER_ADDR": "c"}, ("c", 29500)),
+    ],
+)  # fmt: skip
+def test_the_rendezvous_of_a_process(environment: dict[str, str], found: tuple[object, ...]) -> None:
+    world = world_of(environment)
+    assert (world.address, world.port) == found
+
+
 @pytest.mark.parametrize(
     ("environment", "key"),
     [
@@ -338,6 +371,11 @@ def test_no_world_is_an_error(environment: dict[str, str], key: str) -> None:
     assert refused.value.problems[0].key == key
 
 
+def test_a_name_without_an_address_is_refused() -> None:
+    with pytest.raises(ConfigError, match="MASTER_ADDR"):
+        ExternalRendezvous(World("srun", 0, 2, None, "nowhere.invalid", 1))
+
+
 @pytest.mark.parametrize("case", ["unseen", "another"])
 def test_a_rank_that_does_not_see_the_run_folder_is_refused(case: str, tmp_path: Path, freeze: Freeze) -> None:
     folder = tmp_path / "nowhere" if case == "unseen" else freeze("run", *DDP)
@@ -345,6 +383,22 @@ def test_a_rank_that_does_not_see_the_run_folder_is_refused(case: str, tmp_path:
     rendezvous: Any = SimpleNamespace(announcement=lambda: run)
     with pytest.raises(ConfigError, match="does not see it" if case == "unseen" else "does not know the run's secret"):
         follow(rendezvous)
+
+
+def test_the_last_ranks_of_each_host_are_its_servers() -> None:
+    words = ["topology=cpu", EXTERNAL, "topology.nodes=2", "topology.devices_per_node=2", "strategy=asgd"]
+    config = leyden.compose(*words, "strategy.execution.servers=4")
+    assert [role_of(rank, config).name for rank in range(8)] == ["0", "1", "server-0", "server-2",
+                                                                 "2", "3", "server-1", "server-3"]  # fmt: skip
+    strategy = config.strategy
+    for given, expected in ((4, "2"), (None, "3")):
+        execution = {**strategy.arguments["execution"], "servers": given}
+        servers = servers_of(strategy.target, {**strategy.arguments, "execution": execution}, "one_a_node")
+        assert sizes(HostPlacement(2, 4), servers) == ["topology.nodes=2", f"topology.devices_per_node={expected}"]
+    with pytest.raises(ConfigError, match="the same number of processes"):
+        leyden.compose(*words, "strategy.execution.servers=3")
+    with pytest.raises(ConfigError, match="the same number of processes"):
+        leyden.compose(*words, "topology.server_placement=first_node")
 
 
 def test_ranks_of_a_host_follow_each_other() -> None:
@@ -369,7 +423,7 @@ def test_an_announcement_is_believed_by_its_signature_alone() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["strategy=asgd", "topology.devices_per_node=2"],
+        ["strategy=asgd", "topology.devices_per_node=2", "strategy.execution.elastic=true"],
         ["-m", "seed=1,2"],
         ["strategy=ddp", "topology.devices_per_node=2"],
     ],

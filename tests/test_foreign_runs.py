@@ -22,6 +22,7 @@ from leyden.trainer.config.schema import Config, Target, load
 from leyden.trainer.config.target_policy import untrusted_runs
 from leyden.trainer.config.target_policy.untrusted_runs import refuse_other_trials, restricted
 from leyden.trainer.entrypoints.start import start
+from leyden.trainer.launch.slurm import submit
 from leyden.trainer.launch.worker_group import WorkerGroup
 from leyden.trainer.runs import checkpoints, slurm
 from leyden.trainer.runs.folder import record_pipeline
@@ -82,8 +83,46 @@ def test_each_key_of_a_strangers_config_is_allowed_dropped_or_refused(key: str, 
 def test_of_a_strangers_config_what_writes_or_loads_code_is_dropped(whole: Path) -> None:
     logger = {"csv": {"_target_": "evil.Logger", "root_dir": "/tmp"}}
     values = {**frozen_values(whole), "logger": logger, "python_path": ["/evil"], "init_from": "/evil"}
+    values["topology"] = {**values["topology"], "fabric": {"interface": "eth0"}}
     found = restricted(values, whole, {STRANGER})
+    assert found["topology"]["fabric"] == {}, "an evaluation would listen there"
     assert (found["logger"], found["python_path"], found["init_from"]) == ({}, [], None)
+
+
+OPENED = {
+    "eval": ["eval", "run"],
+    "predict": ["predict", "run", "."],
+    "export": ["export", "run", "--format", "onnx"],
+    "inspect": ["inspect", "run", "--out", "pictures"],
+    "a teacher": [*TINY, "task=distillation", "task.teacher=run"],
+}
+
+
+@as_root
+@pytest.mark.parametrize("name", OPENED)
+def test_whatever_builds_a_strangers_network_asks_for_trust(
+    run: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    edited(run, model={"_target_": "evil.Net"}, python_path=[str(run)])
+    (run / "evil.py").write_text("raise SystemExit('imported')\n")
+    given_away(run)
+    before = contents(tmp_path)
+    assert main(OPENED[name]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "model._target_" in error
+    assert "--trust" in error
+    assert contents(tmp_path) == before
+
+
+@as_root
+@pytest.mark.parametrize("verb", ["compare", "status"])
+def test_what_only_reads_a_strangers_run_builds_nothing_of_it(run: Path, tmp_path: Path, verb: str) -> None:
+    edited(run, model={"_target_": "evil.Net"}, python_path=[str(run)])
+    (run / "evil.py").write_text("raise SystemExit('imported')\n")
+    given_away(run)
+    before = contents(tmp_path)
+    assert main([verb, "run"]) == 0
+    assert contents(tmp_path) == before
 
 
 def contents(run_dir: Path) -> dict[str, Any]:
@@ -181,6 +220,32 @@ def test_the_processes_of_an_evaluation_write_nothing_into_the_run(
     found, output = processes.run(run_dir, "eval")
     assert (found, contents(run_dir) == before) == (code, True), output
     assert says in output
+
+
+def test_an_evaluation_by_slurm_has_its_log_in_the_current_folder(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    topology = frozen_values(run)["topology"]
+    edited(run, topology={**topology, "launcher": "slurm", "device": {**topology["device"], "kind": "cpu"}})
+    called: list[tuple[str, ...]] = []
+    scripts: list[str] = []
+
+    def command(*words: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
+        if words[0] == "sbatch":
+            called.append(words)
+            scripts.append(Path(words[-1]).read_text())
+        return subprocess.CompletedProcess(words, 0, "7\n", "")
+
+    for module in (slurm, submit):
+        monkeypatch.setattr(module, "run_command", command)
+    before = contents(run)
+    assert main(["eval", "run"]) == 0
+    assert contents(run) == before
+    (words,), (script,) = called, scripts
+    assert f"#SBATCH --output={tmp_path}/leyden-eval-%j.log" in script
+    assert f"--comment=leyden:{run}" in words
+    assert not Path(words[-1]).exists()
+    assert "tail -F leyden-eval-7.log" in capsys.readouterr().out
 
 
 def test_what_was_opened_is_what_is_read(run: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def splits(root: Path, held_out: int = 0, **arguments: Any) -> Splits:
     places = range(len(whole))
     own: dict[str, Any] = {each: ImageFolder(each, root, **arguments) for each in whole.splits[1:]}
     train, val = (Subset(whole, places[held_out:]), Subset(whole, places[:held_out])) if held_out else (whole, None)
-    return Splits(whole, train, own.get("val", val), own.get("test"))
+    return Splits(whole, train, own.get("val", val), own.get("test"), by_name=bool(held_out))
 
 
 def lines(found: Splits) -> list[str]:
@@ -35,10 +35,13 @@ def lines(found: Splits) -> list[str]:
 
 def test_pictures_are_counted_by_class(tmp_path: Path) -> None:
     assert lines(splits(directory(tmp_path / "a", CLASSES), held_out=1)) == [
-        "3 pictures of 2 classes: cat 2, dog 1; validation: 1 of them (20 %), the same for every seed; test: none"
+        "3 pictures of 2 classes: cat 2, dog 1; validation: 20 % of each class, the same for every seed "
+        "(1, none of dog); test: none"
     ]
     root = directory(tmp_path / "b", [f"data/{name}" for name in [*below("train", "valid"), "test/cat/1.png"]])
-    assert lines(splits(root)) == ["3 pictures of 2 classes: cat 2, dog 1, in data/; validation: 3; test: 1"]
+    assert lines(splits(root)) == [
+        "3 pictures of 2 classes: cat 2, dog 1, in data/; validation: 3; test: 1, none of dog"
+    ]
 
 
 def test_of_more_than_ten_classes_the_smallest_and_the_largest_are_named(tmp_path: Path) -> None:
@@ -96,12 +99,41 @@ def test_a_table_may_give_each_image_one_class(tmp_path: Path, build: Build, hea
     assert (data.class_names, data.labels.tolist(), data.multi_label) == (("cat", "dog;big"), [1, 0], False)
     assert ImageFolder("val", root, labels=table).labels.tolist() == [0]
     assert lines(splits(root, labels=table)) == [
-        "2 pictures of 2 classes: cat 1, dog;big 1; validation: 1; test: none",
+        "2 pictures of 2 classes: cat 1, dog;big 1; validation: 1, none of dog;big; test: none",
         "left out: images beside the splits (1)",
     ]
     table.write_text(f"{header}\ntrain/1.png,\n")
     with pytest.raises(ValueError, match=r"line 2: train/1\.png has no label"):
         ImageFolder("train", root, labels=table)
+
+
+def test_a_class_that_validation_lacks_and_names_that_look_alike_are_said(tmp_path: Path) -> None:
+    root = directory(tmp_path, ["train/Cat/1.png", "train/cat/1.png", "train/dog/1.png", "val/cat/1.png"])
+    assert lines(splits(root)) == [
+        "3 pictures of 3 classes: Cat 1, cat 1, dog 1; validation: 1, none of Cat, dog; test: none",
+        "different classes with names that look alike: 'Cat' and 'cat'",
+    ]
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_a_table_of_a_spreadsheet_is_read(tmp_path: Path, separator: str) -> None:
+    root = directory(tmp_path / "set", ["1.png", "2.png"])
+    rows = ["image,label", "1.png,dog", "2.png,cat"]
+    text = "\r\n".join(row.replace(",", separator) for row in rows)
+    (tmp_path / "labels.csv").write_bytes(b"\xef\xbb\xbf" + text.encode())
+    assert ImageFolder("train", root, labels=tmp_path / "labels.csv").labels.tolist() == [1, 0]
+
+
+def test_names_that_would_break_the_line_are_spelled(tmp_path: Path) -> None:
+    root = directory(tmp_path, ["a\nb/1.png", "c/1.png"])
+    assert lines(splits(root)) == ["2 pictures of 2 classes: 'a\\nb' 1, c 1; validation: none; test: none"]
+
+
+def test_labels_that_are_no_utf_8_are_refused(tmp_path: Path) -> None:
+    root = directory(tmp_path / "set", ["1.png"])
+    (tmp_path / "labels.csv").write_bytes("image,label\n1.png,kätze\n".encode("latin-1"))
+    with pytest.raises(ValueError, match=r"line 2: the label k\?tze is not UTF-8"):
+        ImageFolder("train", root, labels=tmp_path / "labels.csv")
 
 
 class Users:

@@ -59,7 +59,7 @@ def test_keys_as_they_were_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found["callbacks"] == "[default,ema]"
     assert found["optimizer.nesterov"] is True
     assert found["tags"] == "[a,b]"
-    assert varied(config) == []
+    assert varied(config.composition) == []
     assert title(config, tmp_path / "run").startswith("run model=mlp ")
     assert "hydra" not in title(config, tmp_path / "run")
 

@@ -53,6 +53,7 @@ def test_samples_are_the_files_that_were_written(tmp_path: Path, write: Any) -> 
                  test=table([-1], classes, FILES[:1]))  # fmt: skip
     data, val = (HubImages(split, str(root), 16) for split in ("train", "val"))
     assert data.splits == ("train", "val"), "images without classes are no split"
+    assert data.left_out == {"split test without classes": 1}
     assert (data.classes, data.class_names) == (3, tuple(NAMES))
     assert [data.original(n) for n in range(len(data))] == list(zip(FILES, LABELS, strict=True))
     assert val.original(0) == (FILES[0], 1)
@@ -60,6 +61,13 @@ def test_samples_are_the_files_that_were_written(tmp_path: Path, write: Any) -> 
     assert (image.shape, label) == ((3, 16, 16), 0)
     with pytest.raises(ValueError, match="no split 'test' with classes, only train, val"):
         HubImages("test", str(root))
+
+
+def test_splits_that_are_not_read_are_counted(tmp_path: Path) -> None:
+    train = table(LABELS, datasets.ClassLabel(names=NAMES))
+    assert HubImages("train", str(as_arrow(tmp_path / "data", train=train, extra=train)), 16).left_out == {
+        "split extra": 4
+    }
 
 
 def read(data: HubImages) -> list[torch.Tensor]:

@@ -103,7 +103,9 @@ def test_every_layout_has_the_same_samples(tmp_path: Path, layout: Callable[[Pat
 
 def test_files_that_are_not_read_are_counted(tmp_path: Path) -> None:
     root = write(unpacked(tmp_path / "imagenet"), {f"train/{CLASSES[0]}/{name}": b"" for name in ("a.txt", "b.txt")})
-    assert ImageNet("train", root, 16).left_out == {".txt": 2}
+    write(root, {"val/notes.txt": b"", "val/old.db": b"", "test/ILSVRC2012_test_1.JPEG": b""})
+    for split in ("train", "val"):
+        assert ImageNet(split, root, 16).left_out == {".txt": 3, ".db": 1, "folder test/": 1}
 
 
 def test_all_that_is_missing_is_one_error(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from torch.nn.functional import max_pool2d, relu
 
 from leyden.models.alexnet import AlexNet
 from leyden.models.alexnet_owt import AlexNetOWT
+from leyden.models.drop_path import DropPath
 from leyden.models.easgd import CIFAR7, ImageNet11
 from leyden.models.resnet import ResNet
 from leyden.models.timm_model import TimmModel
@@ -23,6 +24,8 @@ from leyden.models.vit import ViT
 from leyden.models.zfnet import ZFNet
 from leyden.trainer.config.schema import Model
 from leyden.trainer.config.targets import build
+from leyden.trainer.core.keyed.dropout import SampleKeys
+from leyden.trainer.core.keyed.modules import keyed
 
 CONF = Path(__file__).parents[1] / "conf" / "model"
 SPLITTABLE = sorted(path.stem for path in CONF.glob("*.yaml") if "sharded:" in path.read_text())
@@ -380,6 +383,49 @@ def test_vit_drops_in_training_only() -> None:
     assert torch.equal(model(images), model(images))
     assert len(dropouts) == 1 + 2 * 3
     assert len(calls) == 2 * len(dropouts)  # each once in a forward
+
+
+@pytest.mark.parametrize(
+    ("name", "rates"),
+    [
+        ("resnet18", [0.3 * block / 7 for block in range(1, 8)]),
+        ("vit_small", [0.3 * block / 11 for block in range(1, 12) for _ in range(2)]),  # attention and perceptron
+    ],
+)
+def test_blocks_are_dropped_the_more_often_the_later_they_come(name: str, rates: list[float]) -> None:
+    dropping = described(name, 10, (3, 64, 64), drop_path=0.3)
+    layers = [layer for layer in dropping.modules() if isinstance(layer, DropPath)]
+    assert [layer.drop_prob for layer in layers] == pytest.approx(rates)
+    assert list(dropping.state_dict()) == list(described(name, 10, (3, 64, 64)).state_dict())
+    with pytest.raises(ValueError, match=r"drop_path=1.0 must be at least 0 and less than 1"):
+        described(name, 10, (3, 64, 64), drop_path=1.0)
+
+
+def test_a_network_whose_blocks_are_dropped_is_drawn_by_sample() -> None:
+    torch.manual_seed(0)
+    plain = ViT(10, (1, 8, 8), patch=4, width=8, depth=2, heads=2)
+    dropping = ViT(10, (1, 8, 8), patch=4, width=8, depth=2, heads=2, drop_path=0.5)
+    dropping.load_state_dict(plain.state_dict())
+    nn.init.normal_(dropping.classifier.weight)
+    plain.load_state_dict(dropping.state_dict())
+    images = torch.randn(40, 1, 8, 8)
+    assert torch.equal(dropping.eval()(images), plain(images))
+    sample_keys = SampleKeys()
+    keyed(dropping.train(), sample_keys)
+    sample_keys.set(torch.arange(40))
+    whole = dropping(images)
+    changed = (whole - plain(images)).abs().amax(1) > 1e-6
+    assert changed.all(), "what is kept counts twice"
+    sample_keys.set(torch.arange(40)[10:20])
+    assert torch.allclose(dropping(images[10:20]), whole[10:20], atol=1e-6)
+    without = plain.classifier(plain.norm(plain.blocks[0](plain.dropout(_tokens(plain, images)))[:, 0]))
+    dropped = ((whole - without).abs().amax(1) < 1e-5).double().mean()
+    assert 0.05 < dropped < 0.5, "both halves of the last block, in a quarter of the samples"
+
+
+def _tokens(vit: ViT, images: torch.Tensor) -> torch.Tensor:
+    patches = vit.patches(images).flatten(2).transpose(1, 2)
+    return torch.cat([vit.class_token.expand(len(patches), -1, -1), patches], dim=1) + vit.positions
 
 
 def test_vit_refuses() -> None:

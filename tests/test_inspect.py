@@ -1,10 +1,12 @@
 """`leyden inspect augment`: a contact sheet of what the network sees."""
 
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from leyden.trainer.cli.main import main
 
@@ -30,9 +32,21 @@ def test_a_row_is_a_sample_and_a_column_an_epoch(here: Path, capsys: pytest.Capt
     assert all(len({tile.tobytes() for tile in row}) > 4 for row in changed)
 
 
+def test_tensorboard_shows_the_same_sheet(here: Path) -> None:
+    (here / "sheets").mkdir()
+    for out in ("sheet.png", "sheets"):
+        assert main(["inspect", "augment", *DIGITS, "augment=crop", "--out", out]) == 0
+    events = EventAccumulator(str(here / "sheets"), {"images": 1}).Reload()
+    (logged,) = events.Images("images/augment")
+    sheets = [
+        Image.open(file).convert("RGB").tobytes() for file in (here / "sheet.png", BytesIO(logged.encoded_image_string))
+    ]
+    assert sheets[0] == sheets[1]
+
+
 def test_batches_and_growing_images_are_drawn(here: Path) -> None:
     grown = ["augment=[airbench,mixup]", "+augment.size={0:8,4:16}"]
-    assert main(["inspect", "augment", *DIGITS, *grown]) == 0
+    assert main(["inspect", "augment", *DIGITS[:2], "model=resnet20", *grown]) == 0
     found = tiles(here / "augment.png")
     assert len({tile.tobytes() for tile in found[0]}) > 4
 

@@ -150,7 +150,7 @@ def test_evidence_lies_on_the_object() -> None:
     network, image = detector(), 0.3 * torch.randn(1, 16, 16)
     image[:, 9:13, 2:6] += 2
     assert network(image[None]).argmax() == 1
-    covered = occlusion_map(network, image, 1, patch=4, stride=1)
+    covered = occlusion_map(lambda images: network(images).softmax(1), image, 1, patch=4, stride=1)
     assert covered.shape == (16, 16)
     row, column = divmod(int(covered.argmin()), 16)
     assert 9 <= row <= 13
@@ -164,10 +164,10 @@ def test_evidence_lies_on_the_object() -> None:
 
 
 def test_an_occluded_image_is_covered_as_said() -> None:
-    def scores(images: Tensor) -> Tensor:
-        return torch.stack([images.sum((1, 2, 3)), torch.zeros(len(images))], 1)
+    def probabilities(images: Tensor) -> Tensor:
+        return torch.sigmoid(torch.stack([images.sum((1, 2, 3)), torch.zeros(len(images))], 1))
 
-    found = occlusion_map(scores, torch.full((1, 6, 6), 0.1), 0, patch=2, stride=5)
+    found = occlusion_map(probabilities, torch.full((1, 6, 6), 0.1), 0, patch=2, stride=5)
     assert torch.allclose(found, torch.sigmoid(torch.tensor([[3.5, 3.4], [3.4, 3.2]])))
 
 

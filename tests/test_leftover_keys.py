@@ -183,7 +183,9 @@ SMALL = ["model=null", "dataset.image_size=8", "trainer.max_epochs=1", "trainer.
 def test_what_is_dropped_is_said_once_and_is_not_frozen(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["task._target_=mine.Mine", "optimizer._target_=torch.optim.Adam", "hydra.run.dir=run", *SMALL]) == 0
     out = capsys.readouterr().out
-    line = "task: Mine does not take loss, label_smoothing, class_weights, focal_gamma, metrics, set by"
+    line = (
+        "task: Mine does not take loss, label_smoothing, class_weights, focal_gamma, target_threshold, metrics, set by"
+    )
     assert out.count(line) == 1
     assert out.count("left out") == 2
     values = yaml.safe_load((here / "run/config.yaml").read_text())

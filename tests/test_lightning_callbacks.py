@@ -13,6 +13,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch import callbacks as lightning_callbacks
 from pool import Pool
 from pytorch_lightning import callbacks as other_callbacks
+from remedied import shown, works
 from runs import POINTS, TINY, Freeze, Processes, cut_back, distance, metrics, rows, summary, task, weights
 
 from leyden.trainer.cli.main import main
@@ -254,10 +255,13 @@ def test_refusals_are_said_before_the_start(
     if target.endswith("Finder"):
         more.append("callbacks.mine.mode=linear")
     assert main([f"callbacks.mine._target_={target}", *more]) == 2
-    error = " ".join(capsys.readouterr().err.split())
+    printed = capsys.readouterr().err
+    error = " ".join(printed.split())
     assert "callbacks.mine" in error
     for part in SAID[command]:
         assert part in error
+    for remedy in shown(printed):
+        assert works(remedy), remedy
     assert not list(tmp_path.iterdir())
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from logger_examples import Foreign, Keeps
 from PIL import Image
+from remedied import shown, works
 from runs import HERE, TINY, Freeze, rows, summary, wait_until
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
@@ -252,5 +253,7 @@ def test_mistakes(
     monkeypatch.chdir(tmp_path)
     others = [] if word.startswith("logger=") else ["logger=[default,wandb]"]
     assert main([*others, word]) == 2
-    assert MISTAKES[word] in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert MISTAKES[word] in error
     assert not list(tmp_path.iterdir())
+    assert all(works(remedy, [*others, word]) for remedy in shown(error))

@@ -43,6 +43,8 @@ def test_an_indexed_job_is_one_by_the_schema(devices: int, capsys: pytest.Captur
     assert job["metadata"] == service["metadata"] == {"name": "run", "namespace": "team"}
     spec = job["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 4, 4)
+    codes = {each["action"]: each["onExitCodes"]["values"] for each in spec["podFailurePolicy"]["rules"][1:]}
+    assert codes == ({"FailJob": [2, 3], "Ignore": [75]} if devices == 1 else {})
     pod = spec["template"]["spec"]
     assert pod["subdomain"] == service["metadata"]["name"]
     (container,) = pod["containers"]

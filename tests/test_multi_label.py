@@ -78,7 +78,7 @@ def test_a_target_has_a_one_for_each_label(root: Path) -> None:
     ("image,labels\ntrain/1.jpg,\n", "names no labels"),
     ("image,labels\ntrain/1.jpg,\"cat\n", r"line 2"),
     (text({**LABELS, "train/9.jpg": "cat"}), r"do not exist, .*: train/9.jpg$"),
-    (text({name: value for name, value in LABELS.items() if "val" not in name}), r"has no line for val/1.jpg$"),
+    (text({name: value for name, value in LABELS.items() if "val" not in name}), r"has no line.* for val/1.jpg$"),
 ])  # fmt: skip
 def test_a_wrong_file_is_named(root: Path, labels: str, message: str) -> None:
     (root.parent / "labels.csv").write_text(labels)

@@ -1,8 +1,9 @@
-"""Pictures in TensorBoard: the first training images, and the confusion matrix of the last evaluation."""
+"""Pictures in TensorBoard: training images, confusion matrices, how strategies divide and exchange."""
 
 import io
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,11 +13,15 @@ from pool import Pool
 from runs import TINY, Freeze
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from leyden.models.local_filters import LocalFilters
 from leyden.trainer.components.callbacks import confusion_matrix
 from leyden.trainer.components.callbacks.confusion_matrix import picture
 from leyden.trainer.components.callbacks.train_images import grid
 from leyden.trainer.core.state import RunState
 from leyden.trainer.entrypoints.start import start
+from leyden.trainer.strategies.butterfly.picture import Message, exchange_picture
+from leyden.trainer.strategies.spatial.grid import Grid
+from leyden.trainer.strategies.spatial.picture import tiling_picture
 
 QUICK = [*TINY, "augment=none", "trainer.max_epochs=1", "trainer.enable_progress_bar=false"]
 
@@ -123,3 +128,34 @@ def test_matrix_of_any_size(classes: int) -> None:
     cell = max(1, 800 // classes)
     assert tuple(shown[90 + cell // 2 + (cell > 20) * 12, 90 + cell // 8]) == (8, 48, 107)
     assert tuple(shown[90, 90 + classes * cell - 1]) == (255, 255, 255)
+
+
+def test_a_tiling_shows_the_own_part_and_the_halo() -> None:
+    """Of 2 x 2 workers the last one is shown: windows of 5 reach one position further on a map of 8 by 8 than 4 outputs
+    at its own places do."""
+    layer: Any = LocalFilters((3, 8, 8), maps=2, size=5)
+    shown = np.asarray(tiling_picture(Grid(2, 2), [("first", layer)]))
+    rows, cols = layer.output_shape[1:]
+    assert (rows, cols) == (4, 4)
+    left, top, cell = 8, 8 + 15 + 8, 30
+    colours = {(r, c): tuple(int(v) for v in shown[top + r * cell + 15, left + c * cell + 15])
+               for r in range(8) for c in range(8)}  # fmt: skip
+    owned = {place for place, colour in colours.items() if colour == (128, 23, 24)}
+    assert owned == {(r, c) for r in range(4, 8) for c in range(4, 8)}
+    needed = {place for place, colour in colours.items() if colour in ((31, 119, 180), (255, 127, 14), (44, 160, 44))}
+    assert needed | owned == {(r, c) for r in range(2, 8) for c in range(2, 8)}
+
+
+def test_an_exchange_shows_partners_and_times() -> None:
+    messages = [[Message(0.0, 0.25, 1, 10**6), Message(0.5, 1.0, 2, 10**6)], [Message(0.0, 0.25, 0, 10**6)],
+                [Message(0.5, 1.0, 0, 10**6)]]  # fmt: skip
+    shown = np.asarray(exchange_picture(messages))
+    assert shown.shape == (34 + 3 * 30 + 24, 1000, 3)
+    blue, orange, green, white = (31, 119, 180), (255, 127, 14), (44, 160, 44), (255, 255, 255)
+
+    def at(worker: int, moment: float) -> tuple[int, ...]:
+        return tuple(int(v) for v in shown[34 + worker * 30 + 5, round(70 + 920 * moment)])
+
+    assert [at(0, moment) for moment in (0.1, 0.4, 0.6)] == [orange, white, green]
+    assert [at(1, moment) for moment in (0.1, 0.6)] == [blue, white]
+    assert [at(2, moment) for moment in (0.1, 0.6)] == [white, blue]

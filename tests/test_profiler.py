@@ -42,6 +42,13 @@ def test_a_training_that_ends_among_the_steps_leaves_what_there_is(freeze: Freez
     assert file.name == "rank-0-steps-2-3.json.gz"
 
 
+def test_a_training_that_ends_before_the_steps_says_so(freeze: Freeze) -> None:
+    run = freeze("run", *TINY, "trainer.max_steps=2", "trainer.profiler={first_step: 9, steps: 5}")
+    assert start(run) == 0
+    assert not (run / "profile").exists()
+    assert "ended at step 2, before step 9: no step was profiled" in (run / "run.log").read_text()
+
+
 @pytest.mark.parametrize("options", ["{first_step: 0}", "{steps: 1000}", "{step: 1}"])
 def test_mistakes_are_named(
     options: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

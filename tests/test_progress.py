@@ -2,17 +2,22 @@
 
 import re
 import sys
+from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from rich.console import Console
 from runs import PATIENCE_S, TINY, Freeze
 from terminal import Terminal
 
 from leyden.trainer.components.callbacks import progress
+from leyden.trainer.components.callbacks.notebook_bar import in_notebook
 from leyden.trainer.entrypoints.start import start
 
 EPOCHS = 25
-BAR = rf"epoch \d+ [━╸╺]+ +\d+/{18 * EPOCHS} \d:\d\d:\d\d [\d-]:[\d-]{{2}}:[\d-]{{2}}"
+BAR = rf"epoch \d+ [━╸╺]+ +\d+/{18 * EPOCHS} (after )?\d:\d\d:\d\d [\d-]:[\d-]{{2}}:[\d-]{{2}}( left)?"
 
 
 @pytest.mark.machine
@@ -61,9 +66,59 @@ def test_a_line_though_nothing_is_trained(freeze: Freeze, monkeypatch: pytest.Mo
     assert len(re.findall(r"epoch 1, step 18 of 18  in callbacks and logging\n", text)) >= 2, text
 
 
+class _Display:
+    """IPython's display function and the output that it returns; the kernel of a notebook has IPython."""
+
+    kernel = object()
+
+    def __init__(self) -> None:
+        self.drawn: list[dict[str, str]] = []
+
+    def __call__(self, data: dict[str, str], raw: bool, display_id: bool) -> "_Display":
+        assert raw
+        assert display_id
+        return self
+
+    def update(self, data: dict[str, str], raw: bool) -> None:
+        self.drawn.append(data)
+
+
+def test_a_bar_in_the_cell_of_a_notebook(freeze: Freeze, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell = _Display()
+    monkeypatch.setattr(progress, "_REFRESH_S", 0.0)
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=shell))
+    # without the wait for the first line
+    monkeypatch.setattr(progress, "_LINE_S", 0.0)
+    assert start(freeze("run", *TINY, "trainer.max_epochs=1")) == 0
+    *drawn, last = shell.drawn
+    pages = [data["text/html"] for data in drawn]
+    assert len(pages) >= 18
+    assert pages[0].startswith('<progress value="1" max="18"></progress> epoch 1, step 1 of 18<br>train/loss ')
+    assert all("samples/s" in page for page in pages)
+    assert last == {"text/plain": ""}, "nothing is left but the lines of the log"
+
+
+def test_plain_ipython_is_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: None))
+    assert not in_notebook()
+
+
 def test_metrics_below_the_bar_are_whole() -> None:
     metrics = ["train/loss 0.1234", "train/acc 0.9", "val/loss 0.2", "val/acc_top5 0.99", "814 samples/s"]
     lines = progress._lines("  ".join(metrics), 40)  # pyright: ignore[reportPrivateUsage]
     assert lines == ["train/loss 0.1234  train/acc 0.9", "val/loss 0.2  val/acc_top5 0.99", "814 samples/s"]
     assert progress._lines("", 40) == [""]  # pyright: ignore[reportPrivateUsage]
     assert progress._lines("x" * 50, 40) == ["x" * 50]  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize("columns", [80, 50])
+def test_times_beside_the_bar_are_labelled(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "get_console", lambda: SimpleNamespace(width=columns))
+    state: Any = SimpleNamespace(total_steps=18 * EPOCHS, step=9 * EPOCHS, epoch=12)
+    bar = progress._Bar(state)  # pyright: ignore[reportPrivateUsage]
+    console = Console(width=columns, file=StringIO(), force_terminal=False)
+    console.print(bar.get_renderable())
+    first = console.file.getvalue().splitlines()[0]  # pyright: ignore[reportAttributeAccessIssue]
+    assert re.fullmatch(BAR, first.rstrip()), first
+    assert (" after " in first, " left" in first) == (columns == 80,) * 2

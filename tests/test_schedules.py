@@ -1,5 +1,6 @@
 """Learning-rate schedules against torch's and values by hand; durations; resumed exactly."""
 
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,15 @@ from typing import Any
 import pytest
 import torch
 from runs import TINY, Freeze, cut_back, distance, metrics, rows, weights
+from torch import nn
 from torch.optim import lr_scheduler
 
 from leyden.trainer.base.errors import ConfigError
+from leyden.trainer.base.log import log
 from leyden.trainer.components.lr_schedules import Constant, MultiStep, OneCycle, Polynomial, WarmupCosine, steps_of
+from leyden.trainer.components.plateau import Plateau
 from leyden.trainer.compose.checks import check_classes
+from leyden.trainer.compose.composer import Composer
 from leyden.trainer.config.schema import load
 from leyden.trainer.entrypoints.start import start
 
@@ -39,6 +44,17 @@ def test_torchs_where_torch_has_the_shape() -> None:
     torchs = rates(lambda o: lr_scheduler.OneCycleLR(
         o, [2.0, 0.2], total_steps=21, pct_start=7 / 21, cycle_momentum=False), 20)  # fmt: skip
     assert rates(lambda o: OneCycle(o, total_steps=20, rise=0.3)) == pytest.approx(torchs), "which counts one step less"
+
+
+def test_milestones_that_the_training_does_not_reach_are_said(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "propagate", True)
+    with caplog.at_level(logging.INFO, log.name):
+        rates(lambda o: MultiStep(o, total_steps=20, steps_per_epoch=4, milestones=[2, 4.5]))
+        assert not caplog.messages
+        rates(lambda o: MultiStep(o, total_steps=20, steps_per_epoch=4, milestones=[2, 5, 9.5]))
+    assert set(caplog.messages) == {"schedule.milestones: 5, 9.5 not reached, the training has 5 epochs"}
 
 
 def test_warm_up_and_cool_down_around_a_shape() -> None:
@@ -78,10 +94,52 @@ def test_a_run_gives_steps_and_epochs(freeze: Freeze) -> None:
     assert found[12:] == pytest.approx([0.02 * (1 - t / 12) for t in range(1, 13)], abs=1e-12)
 
 
+def test_a_plateau_falls_between_warm_up_and_cool_down() -> None:
+    plain, ramped = (torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0) for _ in range(2))
+    torchs = lr_scheduler.ReduceLROnPlateau(plain, patience=0, factor=0.5, min_lr=0.2)
+    schedule = Plateau(ramped, 12, 3, warmup_steps=3, cooldown_steps=4, patience=0, factor=0.5, min_lr=0.2)
+    assert schedule.ramp is not None
+    found: list[float] = []
+    for step in range(12):
+        found.append(ramped.param_groups[0]["lr"])
+        ramped.step()
+        schedule.ramp.step()
+        if step % 3 == 2:  # the end of an epoch: nothing improves
+            torchs.step(1.0)
+            schedule.step(1.0)
+    rise, fall = [0.25, 0.5, 0.75], [1, 0.75, 0.5, 0.25]
+    # after epochs 2, 3 and 4 the rate halves, and stays at min_lr
+    assert found == pytest.approx([*rise, 1, 1, 1, 0.5, 0.5, 0.5 * fall[0], *(0.25 * part for part in fall[1:])])
+    assert torchs.optimizer.param_groups[0]["lr"] == pytest.approx(schedule.ramp.base_lrs[0]) == 0.2
+    assert "ramp" not in schedule.state_dict()
+    alike = Plateau(plain, 12, patience=3)
+    assert alike.ramp is None
+    torchs_own = lr_scheduler.ReduceLROnPlateau(plain, patience=3)
+    assert alike.state_dict() == torchs_own.state_dict()
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [([], [1.0] * 4), (["schedule.warmup_steps=1", "schedule.cooldown_steps=0.5"], [0.5, 1.0, 1.0, 0.5])],
+)
+def test_a_constant_rate_has_ramps_where_they_are_set(here: Path, words: list[str], expected: list[float]) -> None:
+    schedule = Composer().run(["schedule=constant", *words]).config.schedule
+    assert schedule is not None
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    made, found = Constant(optimizer, 4, 2, **schedule.arguments), []
+    for _ in range(4):
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        made.step()
+    assert found == expected
+
+
 @pytest.mark.parametrize("options", [
     ["schedule=onecycle", "schedule.cooldown_steps=4"],
     ["schedule=plateau", "schedule.patience=0", "schedule.threshold=0.9"],
-], ids=["onecycle", "plateau"])  # fmt: skip
+    ["schedule=plateau", "schedule.patience=0", "schedule.threshold=0.9", "schedule.warmup_steps=3",
+     "schedule.cooldown_steps=1.5ep"],
+], ids=["onecycle", "plateau", "plateau between ramps"])  # fmt: skip
 def test_a_resumed_run_is_the_whole_one(freeze: Freeze, tmp_path: Path, options: list[str]) -> None:
     whole = freeze("whole", *RUN, *options, "trainer.max_epochs=4", "callbacks.checkpoint.keep_last=9")
     assert start(whole) == 0

@@ -129,6 +129,17 @@ def test_a_shard_that_is_closed_meanwhile_is_read_to_the_end(tmp_path: Path, mon
     assert found == {(number, bytes([number]) * 4096) for number in range(4)}
 
 
+@pytest.mark.parametrize("kind", ["jpeg", "raw"])
+def test_names_are_made_for_errors_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """One takes as long as half of the loader's own work for a sample."""
+    data = Shards("train", prepared(tmp_path, format=kind), 16)
+    made: list[int] = []
+    monkeypatch.setattr(Shards, "name", lambda _, index: made.append(index))
+    data.crops(1, lambda height, width: [(0, 0, 8, 8)], (16, 16))
+    data.evaluation_sample(2)
+    assert not made
+
+
 def test_splits_and_folders_that_are_not_there(tmp_path: Path) -> None:
     out = prepared(tmp_path)
     with pytest.raises(ValueError, match="no split 'test', only train, val"):
@@ -166,6 +177,23 @@ def test_damage_is_an_unreadable_sample_named_by_shard_and_offset(tmp_path: Path
     assert len(fresh) == 2, "another split's shards are not looked at"
     with pytest.raises(OSError, match=path.name):
         Shards("train", out)
+
+
+def test_what_is_not_used_in_a_folder_of_shards_is_counted(tmp_path: Path) -> None:
+    out = prepared(tmp_path)
+    assert Shards("train", out, 16).left_out == {}
+    for name in ("more.tar.gz", "readme", ".hidden", "old/1.tar", "old/2.tar"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_bytes(b"")
+    assert Shards("train", out, 16).left_out == {".gz": 1, "files without suffix": 1, "folder old/": 2}
+
+
+def test_what_is_not_used_in_tars_of_others_is_counted(tmp_path: Path) -> None:
+    members = {"1.jpg": jpeg(1, 20, 20), "1.cls": b"0", "1.txt": b"a cat", "2.jpg": jpeg(2, 20, 20), "2.cls": b"1",
+               "2.seg.png": b"", "3.cls": b"1"}  # fmt: skip
+    tar(tmp_path / "0.tar", list(members.items()))
+    for _ in range(2):  # indexed, and by the index
+        assert Shards("train", tmp_path, 16).left_out == {".txt": 1, ".seg.png": 1, ".cls": 1}
 
 
 MILLION = 1_281_167

@@ -16,7 +16,7 @@ from test_limits import within_limits
 from test_shards import samples, tar
 
 from leyden.datasets.shards.dataset import Shards
-from leyden.datasets.shards.index import INDEX, SAMPLE
+from leyden.datasets.shards.index import INDEX, SAMPLE, write_rows
 
 CANARY = "canary"
 
@@ -52,12 +52,11 @@ def rows(change: Callable[[np.ndarray[Any, Any]], object]) -> Change:
     """A changed array of samples, whose checksum is right: somebody has made it on purpose."""
 
     def make(out: Path) -> None:
-        import zlib
 
         found = np.load(out / "index-train.npy")
         change(found)
-        np.save(out / "index-train.npy", found)
-        index(lambda values: values["splits"]["train"].update(crc32=zlib.crc32(found.tobytes())))(out)
+        crc = write_rows(out / "index-train.npy", [found])
+        index(lambda values: values["splits"]["train"].update(crc32=crc))(out)
 
     return make
 
@@ -107,7 +106,7 @@ PREPARED: Mapping[str, tuple[Change, str]] = {
     "an index that is no JSON": (text("cos\nsystem\n(S'touch canary'\ntR."), "index.json is damaged"),
     "an index of brackets": (text("[" * 1_000_000), "index.json is damaged"),
     "an index of a long number": (text('{"classes": ' + "9" * 1_000_000 + "}"), "index.json is damaged"),
-    "another version": (index(lambda v: v.update(leyden_shards=2)), "leyden_shards"),
+    "another version": (index(lambda v: v.update(leyden_shards=1)), "another version of Leyden"),
     "an unknown key": (index(lambda v: v.update(_target_="os.system")), "_target_"),
     "many classes": (index(lambda v: v.update(classes=1 << 40)), "classes"),
     "a name outside": (shard(name="../../canary.tar"), "name"),

@@ -88,10 +88,15 @@ def test_two_workers_equal_one(freeze: Freeze, pools: Callable[[int], Pool], cas
         assert metrics(two)[name] == pytest.approx(metrics(one)[name], rel=1e-6)
 
 
-def test_resuming_is_exact_and_a_probe_starts_from_the_features(freeze: Freeze, tmp_path: Path) -> None:
+def test_resuming_is_exact_and_a_probe_starts_from_the_features(
+    freeze: Freeze, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = ["callbacks.checkpoint.every_n_steps=3", "callbacks.checkpoint.keep_last=9", "batch_size=200"]
     whole = freeze("whole", *EXACT, *options, "trainer.max_steps=6")
     assert start(whole) == 0
+    assert "leyden eval" not in capsys.readouterr().out
+    assert start(whole, "eval") == 0
+    assert "nothing was evaluated: SimCLR logs no metrics" in capsys.readouterr().out
     again = cut_back(whole, tmp_path / "again", 3)
     assert start(again, "resume") == 0
     assert distance(weights(whole), weights(again)) == 0

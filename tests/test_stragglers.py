@@ -74,7 +74,10 @@ def test_short_intervals_are_added_up() -> None:
     assert Stragglers().add([OwnTime(compute=2), OwnTime(data=6)], 0, 1, 1) == {
         "workers/slowest_rank": 1.0,
         "workers/slowest_ratio": 3.0,
+        "workers/own_ms/0": 2000.0,
+        "workers/own_ms/1": 6000.0,
     }
+    assert len(Stragglers().add([OwnTime(compute=2)] * 17, 0, 1, 1)) == 2, "one by one only of few workers"
 
 
 def test_of_noisy_runs() -> None:

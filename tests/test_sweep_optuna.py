@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,22 @@ def test_the_command_comes_after_the_yaml() -> None:
         (
             "hydra.sweeper.sampler._target_=optuna.samplers.TPE",
             "hydra.sweeper.sampler._target_ = optuna.samplers.TPE", "optuna.samplers.TPESampler",
+        ),
+        pytest.param(
+            "optimizer.lr=interval(0.1,0.2) hydra.sweeper.sampler._target_=optuna.samplers.CmaEsSampler",
+            "hydra.sweeper.sampler = CmaEsSampler", "pip install cmaes",
+            marks=pytest.mark.skipif(find_spec("cmaes") is not None, reason="cmaes is installed"),
+        ),
+        (
+            "hydra.sweeper.sampler._target_=optuna.samplers.GridSampler "
+            "+hydra.sweeper.sampler.search_space={seed:[1,2]}",
+            "GridSampler cannot choose trials", "hydra/sweeper/sampler=",
+        ),
+        ("hydra/sweeper/sampler=nsgaii", "hydra/sweeper/sampler = nsgaii", "optuna.samplers.NSGAIISampler"),
+        ("hydra.sweeper.storage=sqlite:///x.db", "hydra.sweeper.storage = sqlite:///x.db", "leyden resume SWEEP"),
+        (
+            "hydra.sweeper.sampler._target_=optuna.samplers.RandomSampler hydra.sweeper.sampler.n_startup_trials=3",
+            "hydra.sweeper.sampler.n_startup_trials = 3", "seed",
         ),
         ("+hydra.sweeper.sampler.seeds=1", "hydra.sweeper.sampler.seeds = 1", "seed"),
         ("hydra.sweeper.pruner._target_=optuna.samplers.TPESampler", "hydra.sweeper.pruner._target_", "MedianPruner"),

@@ -9,6 +9,7 @@ import pytest
 import torch
 from lightning.pytorch import Trainer
 from pool import Pool
+from remedied import shown, works
 from runs import HERE, POINTS, TINY, Freeze, cut_back, distance, metrics, rows, states, summary, task, weights
 
 from leyden.trainer.base.time_limit import seconds_of
@@ -413,10 +414,13 @@ def test_mistakes_are_said_before_the_start(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([*command.split(), "dataset.image_size=8"]) == 2
-    error = " ".join(capsys.readouterr().err.split())
+    printed = capsys.readouterr().err
+    error = " ".join(printed.split())
     for part in MISTAKES[command]:
         assert part in error
     assert not list(tmp_path.iterdir())
+    for remedy in shown(printed):
+        assert works(remedy, command.split()), remedy
 
 
 def test_overfit_batches_stays_as_it_was_frozen(freeze: Freeze, capsys: pytest.CaptureFixture[str]) -> None:

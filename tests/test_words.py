@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from remedied import shown, works
 
 from leyden.trainer.cli.main import main
-from leyden.trainer.cli.verbs import VERBS
 from leyden.trainer.compose.composer import Composer
 from leyden.trainer.compose.known_names import known_value
 
@@ -51,6 +51,13 @@ WORDS = {
     "+model=mlp": ["model=mlp"],
     "model=resnet50d": ["model=timm model.name=resnet50d"],
     "model=resnet152": ["model=resnet50 model.depth=152"],
+    "optimizer=torch.optim.NAdam": ["optimizer._target_=torch.optim.NAdam"],
+    "optimizer=radam": ["optimizer._target_=torch.optim.RAdam"],
+    "logger=[lightning.pytorch.loggers.CSVLogger]": ["+logger.own._target_=lightning.pytorch.loggers.CSVLogger"],
+    "schedule=exponential": ["schedule._target_=torch.optim.lr_scheduler.ExponentialLR"],
+    "task=focal": ["task.loss=focal"],
+    "model=resnet50 drop_path=0.1": ["model.drop_path=0.1"],
+    "--model vit_small --drop-path 0.1": ["model=vit_small", "model.drop_path=0.1"],
     # no remedy was given
     "fit model=mlp": ["leyden model=mlp"],
     "fit lr=0.1 epochs=3": ["is leyden train here", "optimizer.lr=0.1", "trainer.max_epochs=3"],
@@ -108,23 +115,10 @@ def test_words_of_other_tools_get_leydens(command: str, here: Path, capsys: pyte
         is_remedy = "is " not in part and re.match(r"leyden|--|\+?[\w.]+=", part)
         assert (f"try: {part}" if is_remedy else part) in said, said
     assert "Traceback" not in said
-    for line in printed.err.splitlines():
-        if line.startswith("    try: "):
-            assert works(line.removeprefix("    try: ")), line
+    for remedy in shown(printed.err):
+        assert works(remedy), remedy
     assert not printed.out
     assert not (here / "outputs").exists()
-
-
-def works(remedy: str) -> bool:
-    """Whether what is shown after `try:` composes and passes every check of values."""
-    words = shlex.split(remedy)
-    if words[0].startswith("-"):
-        return words[0] == "--cfg" or main([*words, "--cfg", "job"]) == 0
-    words = [word for word in words if word not in ("leyden", "-m")]
-    if words and words[0] in VERBS:
-        return True
-    is_sweep = " -m " in remedy
-    return not Composer().problems_of([re.sub(r",[^\]]*$", "", word) if is_sweep else word for word in words])
 
 
 def test_a_verb_without_a_run_names_the_newest(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,13 @@ def fingerprint(names: Iterable[str], *numbers: NDArray[np.int64]) -> str:
     return digest.hexdigest()
 
 
+def name_hashes(names: Iterable[str]) -> NDArray[np.uint64]:
+    """[N], a number for each name, equally distributed, the same on every machine; 0: there is no name."""
+    encoded = (name.encode("utf-8", "surrogateescape") for name in names)
+    digests = b"".join(hashlib.blake2b(name, digest_size=8).digest() for name in encoded)
+    return np.frombuffer(digests, "<u8").clip(1)
+
+
 def size_of(path: str) -> int:
     """Bytes of a file; -1 if it does not exist."""
     try:

@@ -4,7 +4,7 @@ import operator
 import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,18 @@ from ..limits import DEFAULTS, Limits
 from .index import UNFINISHED, ShardSet, read_index, read_rows
 from .shard_files import ShardFiles
 from .staging import staged
+from .unused import unused_files
 from .webdataset import indexed_in_place
+
+
+class _Place(NamedTuple):
+    """A sample by its name, which costs as much as reading one, and is needed for errors alone."""
+
+    shards: "Shards"
+    sample: int
+
+    def __str__(self) -> str:
+        return self.shards.name(self.sample)
 
 
 class Shards(ImageSamples):
@@ -37,6 +48,7 @@ class Shards(ImageSamples):
     Attributes:
         class_names: None if the tars hold numbers.
         splits: the existing ones.
+        left_out: number of files that are not used, by reason.
 
     Raises:
         FileNotFoundError: there is nothing at `root`, or a shard is missing.
@@ -77,6 +89,7 @@ class Shards(ImageSamples):
             self.mean, self.std = tuple(found.mean), tuple(found.std)
         self._raw, self._checksums = found.raw, found.checksums
         place = self.root if stage == "none" else staged(self.root, found, stage_dir)
+        self.left_out = unused_files(self.root, found) if split == "train" else {}
         self._rows_file = (folder, place, found, index)
         self._rows = read_rows(*self._rows_file)
         self._ends = np.cumsum([shard.samples for shard in index.shards])
@@ -90,6 +103,11 @@ class Shards(ImageSamples):
     def labels(self) -> NDArray[np.int64]:
         """[N], class of each sample, or the number of its set of labels."""
         return self._rows["label"].astype(np.int64)
+
+    @property
+    def name_hashes(self) -> NDArray[np.uint64] | None:
+        """[N], of each sample's name in the source; None: that has no names."""
+        return self._rows["name"].copy() if self._rows["name"].any() else None
 
     @property
     def file_ends(self) -> Sequence[int]:
@@ -144,7 +162,7 @@ class Shards(ImageSamples):
         index = self._number(index)
         if self._raw:
             return self._stored_pixels(index)
-        return decode(self._file(index), self.name(index), least, self.limits, self.exif_orientation)
+        return decode(self._file(index), _Place(self, index), least, self.limits, self.exif_orientation)
 
     def _label(self, index: int) -> int:
         return int(self._rows["label"][index])
@@ -160,14 +178,14 @@ class Shards(ImageSamples):
 
     def _file(self, index: int) -> bytes:
         offset, size, crc, *_ = self._rows[index].item()
-        self.limits.check_bytes(size, self.name(index))
+        self.limits.check_bytes(size, _Place(self, index))
         data = self._files.read(self._shard(index), offset, size)
         self._verify(index, len(data) == size and self._is_intact(index, data, crc))
         return data
 
     def _stored_pixels(self, index: int) -> NDArray[np.uint8]:
-        offset, size, crc, _, height, width = self._rows[index].item()
-        self.limits.check_bytes(size, self.name(index))
+        offset, size, crc, _, height, width, _ = self._rows[index].item()
+        self.limits.check_bytes(size, _Place(self, index))
         if height * width > self.limits.pixels:
             text = f"{width} x {height} pixels are more than dataset.limits.pixels={self.limits.pixels}"
             raise ValueError(f"{self.name(index)}: {text}")

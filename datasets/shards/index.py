@@ -15,12 +15,23 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from ..limits import Limits, read_regular
 
 INDEX = "index.json"
+VERSION: Literal[2] = 2
+"""Of the index: 1 had no names."""
 UNFINISHED = ".preparing"
 """Folder inside of one that `leyden prepare` has not finished."""
 SAMPLE = np.dtype(
-    [("offset", "<u8"), ("size", "<u4"), ("crc", "<u4"), ("label", "<u4"), ("height", "<u2"), ("width", "<u2")]
+    [
+        ("offset", "<u8"),
+        ("size", "<u4"),
+        ("crc", "<u4"),
+        ("label", "<u4"),
+        ("height", "<u2"),
+        ("width", "<u2"),
+        ("name", "<u8"),
+    ]
 )
-"""An image: first byte in its shard, bytes, CRC-32, class; height and width of raw pixels, else 0."""
+"""An image: first byte in its shard, bytes, CRC-32, class; height and width of raw pixels, else 0; hash of the name it
+had in the source, 0 if that has no names."""
 MOST_CLASSES = 10_000_000
 _MOST_JSON = Limits(file_bytes=1 << 26)
 _ROWS = 1 << 16
@@ -68,7 +79,7 @@ class Settings(_Strict):
 class ShardSet(_Strict):
     """`index.json`."""
 
-    leyden_shards: Literal[1] = 1
+    leyden_shards: Literal[2] = VERSION
     checksums: bool
     """Whether the samples' CRC-32 are known."""
     raw: bool
@@ -84,6 +95,8 @@ class ShardSet(_Strict):
     """Of those: the key of the class in .json."""
     suffixes: list[str] = []
     """Of those: the suffixes that counted as images."""
+    left_out: dict[str, _Number] = {}
+    """Of those: files in the tars that are neither image nor class, by suffix."""
     splits: Mapping[Literal["train", "val", "test"], SplitIndex]
 
     @property
@@ -111,8 +124,10 @@ def read_index(folder: Path) -> ShardSet | None:
         return ShardSet.model_validate_json(read_regular(str(path), _MOST_JSON))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))
-        raise ValueError(f"{path} is damaged, or of another version: {place}: {first['msg']}") from None
+        if first["loc"] == ("leyden_shards",):
+            text = "leyden prepare into a new folder writes this version's; of tars of others, remove it"
+            raise ValueError(f"{path} is of another version of Leyden: {text}") from None
+        raise ValueError(f"{path} is damaged: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
 
 
 def read_rows(

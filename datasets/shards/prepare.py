@@ -134,6 +134,7 @@ class Preparation:
         written = sum(part.bytes for part in parts.values())
         bad = sum(len(part.left_out) for part in parts.values())
         label_names = _label_names(self._label_sets, _names(self._first))
+        hashes = {split: getattr(source, "name_hashes", None) for split, source in self._sources.items()}
         with closing(self._encoded(left)) as samples, ThreadPoolExecutor(1, "flush") as flush:
             flushed: Future[None] | None = None
             for task in left:
@@ -143,7 +144,8 @@ class Preparation:
                         sample = next(samples)
                         done += 1
                         if isinstance(sample, Encoded):
-                            writer.add(index, sample)
+                            of_split = hashes[task.split]
+                            writer.add(index, sample, 0 if of_split is None else int(of_split[index]))
                         else:
                             bad += 1
                             self._refuse_too_many(bad, sample)

@@ -26,12 +26,17 @@ class ShardWriter:
         self._label_names = label_names
         self._file = NewFile(path)
         self._tar = path.suffix == ".tar"
-        self._rows: list[tuple[int, int, int, int, int, int]] = []
+        self._rows: list[tuple[int, int, int, int, int, int, int]] = []
         self._left_out: list[str] = []
         self.bytes = 0
 
-    def add(self, index: int, sample: Encoded) -> None:
-        """Append an image, in a tar with its class. `index`: its number in the split, by which it is named."""
+    def add(self, index: int, sample: Encoded, name_hash: int = 0) -> None:
+        """Append an image, in a tar with its class.
+
+        Args:
+            index: its number in the split, by which it is named.
+            name_hash: of its name in the source; 0: it has none.
+        """
         if self._tar:
             offset = self._member(f"{index:09}.jpg", sample.data, sample.size)
             suffix, label = self._label(sample.label)
@@ -39,7 +44,7 @@ class ShardWriter:
         else:
             offset = self.bytes
             self._write(sample.data, sample.size)
-        self._rows.append((offset, sample.size, sample.crc, sample.label, sample.height, sample.width))
+        self._rows.append((offset, sample.size, sample.crc, sample.label, sample.height, sample.width, name_hash))
 
     def _label(self, label: int) -> tuple[str, bytes]:
         if self._label_names is None:

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import tarfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,11 +18,13 @@ from ..cache_folder import cache_folder
 from ..decode import SUFFIXES, is_image
 from ..label_file import numbered
 from ..limits import Limits
+from ..listing.identity import name_hashes
 from ..tar_members import is_hidden, tar_members
-from .index import MOST_CLASSES, SAMPLE, ShardFile, ShardSet, SplitIndex, read_index, write_index, write_rows
+from .index import MOST_CLASSES, SAMPLE, VERSION, ShardFile, ShardSet, SplitIndex, read_index, write_index, write_rows
 
 _SPLIT = re.compile(r"(?:^|[^a-z])(train|val|test)(?:ing|id|idation)?(?=[^a-z]|$)")
 _CLASS_BYTES, _JSON_BYTES = 32, 1 << 20
+_MOST_SUFFIXES, _LONGEST = 100, 12
 _Label = int | str | tuple[int | str, ...]
 """Class by its number or name, or all classes of an image."""
 
@@ -30,6 +33,7 @@ class _Sample(NamedTuple):
     offset: int
     size: int
     label: _Label
+    key: str
 
 
 def indexed_in_place(root: Path, known: ShardSet | None, json_label: str, limits: Limits) -> tuple[Path, ShardSet]:
@@ -53,11 +57,15 @@ def indexed_in_place(root: Path, known: ShardSet | None, json_label: str, limits
         if found is not None and _listed(found) == listed and (found.json_label, found.suffixes) == asked:
             return place, found
     splits = {split: list(each) for split, each in _by_split(shards).items()}
-    samples = {name: [_samples(root / s.name, json_label, limits) for s in each] for name, each in splits.items()}
+    unread: Counter[str] = Counter()
+    samples = {
+        name: [_samples(root / shard.name, json_label, limits, unread) for shard in each]
+        for name, each in splits.items()
+    }
     for place in (root, folder):
         try:
             place.mkdir(parents=True, exist_ok=True)
-            return place, _written(place, splits, samples, json_label)
+            return place, _written(place, splits, samples, json_label, unread)
         except OSError as error:
             problem = error
     raise ValueError(f"the index of {root} cannot be written into its folder, nor into {folder}: {problem}")
@@ -86,7 +94,9 @@ def _listed(found: ShardSet) -> dict[str, ShardFile]:
 
 
 def _cache(root: Path, json_label: str) -> Path:
-    digest = hashlib.sha256(f"{root.resolve()}\0{json_label}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
+    digest = hashlib.sha256(
+        f"{root.resolve()}\0{json_label}\0{VERSION}".encode("utf-8", "surrogateescape")
+    ).hexdigest()[:24]
     return cache_folder() / "shards" / digest
 
 
@@ -98,7 +108,7 @@ def _by_split(shards: Sequence[ShardFile]) -> dict[str, list[ShardFile]]:
     return found
 
 
-def _samples(path: Path, json_label: str, limits: Limits) -> list[_Sample]:
+def _samples(path: Path, json_label: str, limits: Limits, unread: Counter[str]) -> list[_Sample]:
     """The samples of a tar: files one after the other whose names are equal up to the first dot."""
     found: list[_Sample] = []
     group: dict[str, tuple[int, int]] = {}
@@ -114,30 +124,37 @@ def _samples(path: Path, json_label: str, limits: Limits) -> list[_Sample]:
                 stem, dot, suffix = last.partition(".")
                 key = folder + slash + stem
                 if key != current and current is not None:
-                    found += _sample(file.fileno(), current, group, json_label)
+                    found += _sample(file.fileno(), current, group, json_label, unread)
                     group = {}
                 current = key
                 group[dot + suffix.lower()] = (offset, size)
             if current is not None:
-                found += _sample(file.fileno(), current, group, json_label)
+                found += _sample(file.fileno(), current, group, json_label, unread)
     except (tarfile.TarError, ValueError) as error:
         text = str(error).removeprefix(f"{path} ").removeprefix(f"{path}: ")
         raise ValueError(f"{path} cannot be read as a shard: {text}") from error
     return found
 
 
-def _sample(handle: int, key: str, group: Mapping[str, tuple[int, int]], json_label: str) -> list[_Sample]:
+def _sample(
+    handle: int, key: str, group: Mapping[str, tuple[int, int]], json_label: str, unread: Counter[str]
+) -> list[_Sample]:
     """The image of a group with its class; [] if it has no image."""
-    images = [place for suffix, place in group.items() if is_image(suffix)]
-    if not images:
+    image = next((suffix for suffix in group if is_image(suffix)), None)
+    for suffix in group.keys() - ({image, ".cls", ".json"} if image else set()):
+        is_known = suffix in unread or len(unread) < _MOST_SUFFIXES
+        unread[suffix if is_known and 1 < len(suffix) <= _LONGEST else "files without suffix"] += 1
+    if image is None:
         return []
-    offset, size = images[0]
+    offset, size = group[image]
     if size >= 1 << 32:
         raise ValueError(f"{key} at byte {offset:,} has {size:,} bytes")
     if ".cls" in group:
-        return [_Sample(offset, size, _number(key, _content(handle, key, *group[".cls"], _CLASS_BYTES)))]
+        return [_Sample(offset, size, _number(key, _content(handle, key, *group[".cls"], _CLASS_BYTES)), key)]
     if ".json" in group:
-        return [_Sample(offset, size, _of_json(key, _content(handle, key, *group[".json"], _JSON_BYTES), json_label))]
+        return [
+            _Sample(offset, size, _of_json(key, _content(handle, key, *group[".json"], _JSON_BYTES), json_label), key)
+        ]
     raise ValueError(f"{key} at byte {offset:,} has no class: neither .cls nor .json")
 
 
@@ -177,6 +194,7 @@ def _written(
     splits: Mapping[str, Sequence[ShardFile]],
     samples: Mapping[str, Sequence[Sequence[_Sample]]],
     json_label: str,
+    unread: Mapping[str, int],
 ) -> ShardSet:
     """Write the index of all splits into a folder."""
     found_labels = {sample.label for shards in samples.values() for shard in shards for sample in shard}
@@ -201,7 +219,7 @@ def _written(
         numbers = {each: places[ordered[each]] for each in lists}
     found: dict[str, SplitIndex] = {}
     for split, shards in splits.items():
-        rows = [_rows(each, numbers) for each in samples[split]]
+        rows = [_rows(shard.name, each, numbers) for shard, each in zip(shards, samples[split], strict=True)]
         file = f"index-{split}.npy"
         crc = write_rows(folder / file, rows)
         named = [s.model_copy(update={"samples": len(part)}) for s, part in zip(shards, rows, strict=True)]
@@ -215,14 +233,16 @@ def _written(
         class_names=names or None,
         json_label=json_label,
         suffixes=list(SUFFIXES),
+        left_out=dict(unread),
         splits=found,  # pyright: ignore[reportArgumentType]  # its keys are those of _SPLIT
     )
     write_index(folder, index)
     return index
 
 
-def _rows(samples: Sequence[_Sample], numbers: Mapping[_Label, int]) -> NDArray[np.void]:
+def _rows(shard: str, samples: Sequence[_Sample], numbers: Mapping[_Label, int]) -> NDArray[np.void]:
     rows = np.zeros(len(samples), SAMPLE)
+    rows["name"] = name_hashes(f"{shard}/{sample.key}" for sample in samples)
     for row, sample in zip(rows, samples, strict=True):
         label = sample.label if isinstance(sample.label, int) else numbers[sample.label]
         row["offset"], row["size"], row["label"] = sample.offset, sample.size, label

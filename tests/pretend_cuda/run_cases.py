@@ -25,7 +25,7 @@ from leyden.trainer.base.signals import StopRequest
 from leyden.trainer.core.callback_contract import CallbackContract
 from leyden.trainer.core.state import RunState
 from leyden.trainer.engine.build import assemble
-from leyden.trainer.engine.lockstep_epoch import LockstepEpoch
+from leyden.trainer.engine.loop import Epoch
 from leyden.trainer.engine.network.teacher import load_teacher
 
 OPTIONS = [
@@ -52,14 +52,14 @@ def run(mode: PretendedCuda, overrides: list[str], workers: int) -> dict[str, An
         load_teacher(state)
         state.contract.begin_fit()
         state.call(CallbackContract.on_fit_start)
-        epoch = LockstepEpoch(state, mock.Mock())
+        epoch = Epoch(state, mock.Mock())
         ends = state.callback_hooks(CallbackContract.on_step_end)
         state.log.in_step = True
         parts = iter(state.data.train_parts(0, 0, 4))
         for number in range(3):
             if number == 1:
                 mode.begin()
-            assert epoch.step.make(parts) is not None
+            assert epoch.step.run(parts) is not None
             for hook in ends:
                 hook(state)
         steps = mode.end()

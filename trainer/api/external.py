@@ -8,9 +8,10 @@ from ..base.paths import absolute, shown
 from ..compose.reopen import open_run
 from ..config.ended_runs import changed_since_end, end_reason
 from ..config.job import JobSpec
+from ..launch.external.placement import processes_per_node
 from ..launch.external.rendezvous import ExternalRendezvous
-from ..launch.external.sizes import sizes
 from ..launch.external.starters import LAUNCHER, with_external, world_of
+from ..runs.exit_codes import EXIT_CODES
 from ..runs.lease import hold_lease
 from .run import Run
 from .training import TrainingFailed, composed_run, composer_of, new_run
@@ -66,7 +67,7 @@ def _work(folder: Path) -> None:
             code = follow(rendezvous, listens=False) if rendezvous.world.rank else _lead(folder, rendezvous)
         finally:
             rendezvous.announce_end(code)
-    if code:
+    if code not in (0, EXIT_CODES["preempted"]):
         run = Run(folder)
         error = str(run.summary.get("error") or f"exit code {code}")
         raise TrainingFailed(f"{shown(folder)}: {error}", run)
@@ -76,10 +77,11 @@ def _lead(folder: Path, rendezvous: ExternalRendezvous) -> int:
     from ..entrypoints.external import lead
 
     job, placed = JobSpec.loaded(folder, "resume"), rendezvous.placement
-    config = job.config
-    if (config.topology.nodes, config.topology.devices_per_node) != (placed.nodes, placed.devices_per_node):
-        text = f"of the run differs from the {placed.nodes} hosts with {placed.devices_per_node} processes each"
-        raise refuse("topology.nodes", text, config.topology.nodes, " ".join(sizes(placed)))
+    topology, expected = job.config.topology, processes_per_node(job.config)
+    if (topology.nodes, expected) != (placed.nodes, placed.processes_per_node):
+        text = f"of the run differs from the {placed.nodes} hosts with {placed.processes_per_node} processes each"
+        remedy = f"{topology.nodes} hosts with {expected} processes each"
+        raise refuse("topology.nodes", text, topology.nodes, remedy)
     try:
         with hold_lease(folder, listens=False):
             return lead(job, listens=False)

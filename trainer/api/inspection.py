@@ -6,10 +6,11 @@ from typing import Any
 from ..base.errors import CannotStart, refuse
 from ..base.paths import shown
 from ..core.batch import BadSamples
+from ..core.network.trained_network import network_of
 from ..diagnostics.inspection.report.distributions import gradients
 from ..diagnostics.inspection.report.findings import Distribution, Omitted, Picture
 from ..diagnostics.inspection.report.report import report
-from ..diagnostics.inspection.report.subject import Subject, network_of
+from ..diagnostics.inspection.report.subject import Subject
 from ..engine.inference.gradients import compute_gradients
 from ..engine.inference.predictor import Predictor
 from .run import Run

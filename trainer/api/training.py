@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from ..base.errors import ConfigError, refuse
 from ..base.paths import shown
+from ..base.signals import StopRequest
+from ..runs.exit_codes import EXIT_CODES
 from ..runs.folder import refuse_frozen
 from ..runs.lease import hold_lease
 from ..runs.summary import read_summary, write_summary
@@ -64,10 +66,22 @@ def train(*overrides: str, config_dir: str | Path | None = None) -> Run:
         code = _train_here(job, lease)
     folder = job.run_dir
     trained = Run(folder)
-    if code:
+    if code not in (0, EXIT_CODES["preempted"]):
         error = str(trained.summary.get("error") or f"exit code {code}")
         raise TrainingFailed(f"{shown(folder)}: {error}", trained)
     return trained
+
+
+def stop() -> bool:
+    """Request the training of this process to save and end; `train` or `work` then returns its run, which is preempted.
+
+    For another thread, a signal handler or a callback. Of several workers one process is enough: all of them stop at
+    the same step. Returns whether a training runs here.
+    """
+    request = StopRequest.current
+    if request is not None:
+        request.request()
+    return request is not None
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Heartbeat of a process: step and phase, in memory that a watchdog reads. No torch: an agent reads it as well."""
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
@@ -45,7 +46,7 @@ class Heartbeat:
     Attributes:
         step: optimizer steps done; the next beat carries it.
         current: the phase that the process is in.
-        occasion: what the phase is for where that makes it take longer than at other times, such as an epoch's end.
+        occasion: what the phase is for, if it takes longer then than at other times, such as an epoch's end.
         seconds: spent in each phase of the present run, by its index; in that of `current` until it was entered.
         began: start of the present run (Unix time).
         observer: called with each phase that is entered; None: nothing is.
@@ -73,7 +74,7 @@ class Heartbeat:
         self._passed.clear()
 
     def publish(self, path: Path) -> None:
-        """From now on in a file, so that another process can read it."""
+        """Move the bytes into a file, so that another process can read them."""
         path.write_bytes(self.memory)
         with open(path, "r+b") as file:
             self.memory = mmap.mmap(file.fileno(), _LAYOUT.size)
@@ -95,10 +96,15 @@ class Heartbeat:
 
     def enter(self, phase: int, occasion: str = "") -> None:
         """Enter a phase, and beat."""
-        self.count()
+        # `count` and `beat` written out: every step enters five phases, and a call costs as much as its work
+        now = perf_counter()
+        self.seconds[self.current] += now - self._since
+        self._since = now
         self._passed.add((self.current, self.occasion))
         self.current, self.occasion = phase, occasion
-        self.beat()
+        self._number += 1
+        first_time = (phase, occasion) not in self._passed
+        _LAYOUT.pack_into(self.memory, 0, self._number, self.step, phase, first_time)
         if self.observer is not None:
             self.observer(phase)
 
@@ -108,32 +114,21 @@ class Heartbeat:
         self.seconds[self.current] += now - self._since
         self._since = now
 
-    def phase(self, phase: int, occasion: str = "") -> "Phase":
+    @contextmanager
+    def phase(self, phase: int, occasion: str = "") -> Generator[None, None, None]:
         """A context in which the process is in a phase; after it the one before goes on."""
-        return Phase(self, phase, occasion)
+        before = (self.current, self.occasion)
+        self.enter(phase, occasion)
+        try:
+            yield
+        finally:
+            self.enter(*before)
 
 
 def _age_of_process() -> float:
     """Seconds since the start of this process. Its time by the clock is known to a second alone."""
     started = psutil.Process().create_time() - psutil.boot_time()
     return clock_gettime(CLOCK_BOOTTIME) - started
-
-
-class Phase:
-    """A phase as a context. A class, since the loop enters several a step and a generator costs four times as much."""
-
-    __slots__ = ("_before", "_heartbeat", "_phase")
-
-    def __init__(self, heartbeat: Heartbeat, phase: int, occasion: str):
-        self._heartbeat = heartbeat
-        self._phase = (phase, occasion)
-
-    def __enter__(self) -> None:
-        self._before = (self._heartbeat.current, self._heartbeat.occasion)
-        self._heartbeat.enter(*self._phase)
-
-    def __exit__(self, *error: object) -> None:
-        self._heartbeat.enter(*self._before)
 
 
 heartbeat = Heartbeat()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar
 
 _KEY = "leyden/stop"
 _DELIVERY_S = 5.0
@@ -74,7 +74,12 @@ class StopRequest:
     after the largest. No worker can be past that step: a step needs the gradients of all workers of the step before it
     (of its own, unless updates are lazy), so a worker two steps after the largest has seen every post. Workers that
     synchronize only every `max_step_skew` steps stop that many steps after it, and one more.
+
+    Attributes:
+        current: of the worker that trains in this process next to the program that has called it.
     """
+
+    current: ClassVar["StopRequest | None"] = None
 
     def __init__(self) -> None:
         self.signal: signal.Signals | None = None
@@ -88,6 +93,10 @@ class StopRequest:
         if self.signal is not None and number == signal.SIGINT:
             os._exit(130)
         self.signal = signal.Signals(number)
+
+    def request(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Request the stop as the signal would, from any thread."""
+        self.signal = self.signal or number
 
     def received(self) -> signal.Signals:
         """The received signal, waited for briefly where only another worker has it yet; else SIGTERM."""

@@ -70,7 +70,7 @@ def _print(found: Comparison) -> None:
         named = zip(more, ("runs", "keys that differ"), strict=True)
         left = [f"{count} more {what}" for count, what in named if count > 0]
         print(f"{' and '.join(left)}: leyden compare ... --out compare.html")
-    if not found.keys and len(found.runs) > 1:
+    if not found.keys and sum(1 for run in found.runs if run.values) > 1:
         print("their configs are the same")
 
 

@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable
 
 from ..base.errors import ConfigError
+from ..config.schema import load
 from ..launch.external.placement import HostPlacement
 from ..launch.external.rendezvous import ExternalRendezvous
-from ..launch.external.sizes import sizes
+from ..launch.external.sizes import servers_of, sizes
 from ..launch.external.starters import EXTERNAL, world_of
 from .train_verbs import go_on
 
@@ -50,5 +51,8 @@ def _exit(code: int) -> None:
 def _executed(parsed: argparse.Namespace, verb: Verb, rendezvous: ExternalRendezvous, placement: HostPlacement) -> int:
     folder = rendezvous.earlier_folder() if rendezvous.world.restarts else None
     if folder is not None:
-        return go_on(parsed, folder, [EXTERNAL, *sizes(placement)])
+        config = load(folder)
+        strategy = config.strategy
+        servers = servers_of(strategy.target, strategy.arguments, config.topology.server_placement)
+        return go_on(parsed, folder, [EXTERNAL, *sizes(placement, servers)])
     return verb(parsed)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,13 +60,22 @@ def _as_keys(unknown: Sequence[tuple[str, str | None]], arguments: Sequence[str]
     from ..compose.composer import Composer
 
     composer = Composer()
-    values = composer.loader.plain_values(composer.config_name, [])
     first, taken = arguments[0], [value for _, value in unknown]
     is_verb = first in VERBS or first.startswith("-") or "=" in first
+    others = [word for word in arguments if word not in taken and "=" in word and not word.startswith("-")]
+    values = _values(composer, [*others, *(f"{flag.lstrip('-')}={value}" for flag, value in unknown)])
     problems = [] if is_verb else [verb_problem([first])]
     problems += [_problem(flag, value, composer, values, flags) for flag, value in unknown]
-    others = [word for word in arguments if word not in taken and "=" in word and not word.startswith("-")]
     return composer.with_remedies(ConfigError(*problems), others)
+
+
+def _values(composer: "Composer", words: Sequence[str]) -> Mapping[str, Any]:
+    """Values of the choices among the words, whose keys a flag may mean; of the defaults where these do not compose."""
+    groups = composer.loader.list_groups("")
+    choices = [word for word in words if word.partition("=")[0] in groups]
+    with suppress(Exception):  # whatever is wrong with a choice is told elsewhere
+        return composer.loader.plain_values(composer.config_name, choices)
+    return composer.loader.plain_values(composer.config_name, [])
 
 
 def _problem(

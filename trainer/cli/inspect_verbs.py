@@ -114,7 +114,7 @@ def find(parsed: argparse.Namespace) -> int:
 
 
 def view(parsed: argparse.Namespace) -> int:
-    from .view import view_folders
+    from .view.verb import view_folders
 
     return view_folders(parsed.words, parsed.port)
 

@@ -79,9 +79,14 @@ def _for_started_processes(composer: Any, overrides: list[str]) -> list[str]:
 
     if EXTERNAL not in overrides:
         return overrides
-    from ..launch.external.sizes import with_sizes
+    from omegaconf import OmegaConf
 
-    return with_sizes(overrides, composer.composed(overrides).topology)
+    from ..launch.external.sizes import servers_of, with_sizes
+
+    composed = composer.composed(overrides)
+    strategy: Any = OmegaConf.to_container(composed.strategy) if OmegaConf.is_dict(composed.strategy) else {}
+    servers = servers_of(str(strategy.get("_target_")), strategy, composed.topology.server_placement)
+    return with_sizes(overrides, composed.topology, servers)
 
 
 def start_run(job: "JobSpec") -> int:

@@ -15,6 +15,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 from typing_extensions import override
 
+from ..base.log import log
+
 Duration = int | float | str
 
 _EPOCHS = re.compile(r"(\d+(?:\.\d*)?)ep")
@@ -160,12 +162,20 @@ class MultiStep(WarmupSchedule):
     """Times gamma at each milestone.
 
     Args:
-        milestones: epochs, counted from the training's begin, warm-up included.
+        milestones: epochs, counted from the training's begin, warm-up included; those that it does not reach are said.
         gamma: factor at each of them.
     """
 
     milestones: Sequence[float] = ()
     gamma: float = 0.1
+
+    @override
+    def __post_init__(self) -> None:
+        late = [epoch for epoch in self.milestones if round(epoch * self.steps_per_epoch) >= self.total_steps]
+        if late:
+            text = "schedule.milestones: %s not reached, the training has %g epochs"
+            log.info(text, ", ".join(f"{epoch:g}" for epoch in late), self.total_steps / self.steps_per_epoch)
+        super().__post_init__()
 
     @override
     def shape(self, progress: float, step: int) -> float:

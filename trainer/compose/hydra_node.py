@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
@@ -29,9 +30,11 @@ _LOGGING = {
 """Values in the logging that Hydra ships, by key; levels, formats and names of handlers are free."""
 _CODE = re.compile(
     "PYTHON|LD_|DYLD_|GIT_|PATH|BASH|HYDRA_|TORCH|TRITON|LEYDEN_"
-    # whose value is a library, a module or where one is looked for: NCCL_NET_PLUGIN, FI_PROVIDER_PATH, ...
-    "|(HOME|ENV|MPLBACKEND|MATPLOTLIBRC|XDG_CONFIG_HOME)$|OPENSSL_|GCONV_"
-    "|.*(PRELOAD|PLUGIN|MODULE|LIBRAR|EXECUTABLE|INJECTION|PROVIDER_PATH)"
+    # whose value is a library, a module, a compiler, or where one is looked for: NCCL_NET_PLUGIN, FI_PROVIDER_PATH, ...
+    "|(HOME|ENV|MPLBACKEND|MATPLOTLIBRC|XDG_CONFIG_HOME|CC|CXX|CPATH|CUDA_HOME|CUDA_PATH)$|OPENSSL_|GCONV_|GCC_|NUMBA_"
+    # compiled and pickled code is kept in folders of temporary files
+    "|(TMP|TEMP|TMPDIR)$"
+    "|.*(PRELOAD|PLUGIN|MODULE|LIBRAR|EXECUTABLE|INJECTION|PROVIDER_PATH|INCLUDE_PATH|COMPILER)"
 )
 """Names of environment variables that may decide which code is loaded; every other one may be set."""
 
@@ -39,37 +42,32 @@ _CODE = re.compile(
 @limited()
 def hydra_problems(hydra: DictConfig) -> list[Problem]:
     """Problems of the node `hydra` of a composition. Nothing is imported that is refused by name, nothing is called."""
-    problems = [each for name in ("callbacks", "launcher", "sweeper", "job_logging", "hydra_logging")
-                for each in _in(f"hydra.{name}", OmegaConf.select(hydra, name))]  # fmt: skip
+    problems: list[Problem] = []
+    for group in ("callbacks", "launcher", "sweeper", "job_logging", "hydra_logging"):
+        logs = group.endswith("_logging")
+        for key, name, value, raw in _below(f"hydra.{group}", OmegaConf.select(hydra, group)):
+            reason = _of_logging(name, value, raw) if logs else _refused(key, value)
+            if reason is not None:
+                remedy = "hydra/job_logging=default, or leave it out" if logs else REMEDY
+                problems.append(Problem(key, reason, value, remedy))
     for variable in map(str, OmegaConf.select(hydra, "job.env_set") or {}):
         if _CODE.match(variable.upper()):
+            key, remedy = f"hydra.job.env_set.{variable}", f"export {variable}=..., before leyden"
             text = "may decide which code processes load, and no config may set it"
-            problems.append(
-                Problem(f"hydra.job.env_set.{variable}", text, remedy=f"export {variable}=..., before leyden")
-            )
+            problems.append(Problem(key, text, remedy=remedy))
     return problems
 
 
-def _in(key: str, node: Any) -> Iterator[Problem]:
-    if not isinstance(node, dict | list) and not OmegaConf.is_config(node):
-        return
-    raw: Any = OmegaConf.to_container(node, resolve=False) or ()
-    for name in raw if isinstance(raw, dict) else range(len(raw)):
-        inner, value = f"{key}.{name}", _value(node, name, raw[name])
-        reason = _of_logging(str(name), value, raw[name]) if "_logging" in key else _refused(inner, value)
-        if reason is not None:
-            yield Problem(
-                inner, reason, value, "hydra/job_logging=default, or leave it out" if "_logging" in key else REMEDY
-            )
-        yield from _in(inner, value)
-
-
-def _value(node: Any, name: Any, raw: Any) -> Any:
-    """A resolved value; as it is written where it has none before the trials are known."""
-    try:
-        return raw if OmegaConf.is_missing(node, name) else node[name]
-    except OmegaConfBaseException:
-        return raw
+def _below(key: str, node: Any) -> Iterator[tuple[str, str, Any, Any]]:
+    """Key, its last part, value and value as written of all below a node; as written where an interpolation has no
+    value before the trials are known."""
+    raw: Any = OmegaConf.to_container(node, resolve=False) if OmegaConf.is_config(node) else node
+    for name in raw if isinstance(raw, dict) else range(len(raw)) if isinstance(raw, list) else ():
+        value = raw[name]
+        with suppress(OmegaConfBaseException):
+            value = node[name]
+        yield f"{key}.{name}", str(name), value, raw[name]
+        yield from _below(f"{key}.{name}", value)
 
 
 def _of_logging(name: str, value: Any, raw: Any) -> str | None:

@@ -34,6 +34,7 @@ _SAME_VALUE: Mapping[str, str] = {
     "schedule.warmup_steps": "warmup warmup_ratio num_warmup_steps warmup_iters lr_warmup_steps",
     "task.loss": "loss loss_fn loss_function loss_type criterion",
     "task.label_smoothing": "smoothing label_smoothing_factor",
+    "task.target_threshold": "bce_target_thresh",
     "batch_size": "b bs batch batchsize train_batch_size global_batch_size mini_batch_size total_batch_size "
     "per_device_train_batch_size batch_size_per_gpu",
     "seed": "seed_everything random_seed manual_seed random_state",
@@ -49,6 +50,7 @@ _SAME_VALUE: Mapping[str, str] = {
     "model": "a arch architecture model_name net network backbone",
     "model.hidden": "hidden_size hidden_sizes hidden_dim hidden_units",
     "model.dropout": "drop drop_rate dropout_p dropout_rate p_dropout",
+    "model.drop_path": "drop_path drop_path_rate stochastic_depth stochastic_depth_prob",
     "callbacks.checkpoint.save_top_k": "save_total_limit checkpoint_hist",
     "callbacks.checkpoint.every_n_epochs": "save_every save_interval save_freq save_period",
     "callbacks.checkpoint.every_n_steps": "save_steps",
@@ -109,6 +111,8 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
     },
     "optimizer": {
         "momentum": "optimizer=sgd", "nesterov": "optimizer=sgd optimizer.nesterov=true", "rms": "optimizer=rmsprop",
+        **{name.lower(): f"optimizer._target_=torch.optim.{name}" for name in
+           ("NAdam", "RAdam", "Adamax", "Adadelta", "Adafactor", "Rprop", "ASGD")},
     },
     "schedule": {
         "step": "schedule=multistep schedule.milestones=[10,20]", "cosineannealinglr": "schedule=cosine",
@@ -117,6 +121,9 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
         "one_cycle": "schedule=onecycle", "onecyclelr": "schedule=onecycle", "trapezoid": "schedule=wsd",
         "multisteplr": "schedule=multistep schedule.milestones=[10,20]", "cosine_with_warmup":
         "schedule=cosine schedule.warmup_steps=100", "none": "schedule=constant", "fixed": "schedule=constant",
+        **dict.fromkeys(("exponential", "exponentiallr", "exp"),
+                        "schedule._target_=torch.optim.lr_scheduler.ExponentialLR +schedule.gamma=0.95 "
+                        "schedule.interval=epoch"),
     },
     "dataset": {
         "fake": "dataset=synthetic", "random": "dataset=synthetic",
@@ -135,7 +142,8 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
         "richprogressbar": "callbacks=default", "tqdmprogressbar": "callbacks=default", "progress": "callbacks=default",
     },
     "task": {"classify": "task=classification", "supervised": "task=classification", "autoencoder":
-             "task=reconstruction model=cots_autoencoder"},
+             "task=reconstruction model=cots_autoencoder", "focal": "task.loss=focal", "bce": "task.loss=bce",
+             "contrastive": "task=simclr augment=simclr", "self_supervised": "task=simclr augment=simclr"},
     "topology": {"gpu": "topology=local", "cuda": "topology=local", "auto": "topology=local", "sbatch":
                  "topology=slurm", "single": "topology=local"},
     "augment": {
@@ -143,6 +151,12 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
         "random_resized_crop": "augment=imagenet", "randomresizedcrop": "augment=imagenet", "rrc": "augment=imagenet",
         "color_jitter": "augment=imagenet", "colorjitter": "augment=imagenet", "randaugment": "augment=rand_augment",
         "ra": "augment=rand_augment", "randomerasing": "augment=random_erasing", "cutout": "augment=random_erasing",
+    },
+    "hydra/sweeper/sampler": {
+        "cmaes": "hydra.sweeper.sampler._target_=optuna.samplers.CmaEsSampler",
+        "grid": "hydra/sweeper/sampler=brute_force", "motpe": "hydra/sweeper/sampler=tpe",
+        "nsgaii": "hydra.sweeper.sampler._target_=optuna.samplers.NSGAIISampler",
+        "qmc": "hydra.sweeper.sampler._target_=optuna.samplers.QMCSampler",
     },
 }  # fmt: skip
 """By group: names of choices in other tools, and the overrides that do the same here."""
@@ -244,6 +258,10 @@ _ABSENT: Mapping[str, str] = {
     "task.metrics=[f1,auroc] adds others",
     "loss=mse loss=mae loss=l1 loss=l2 criterion=mse": "is of task=reconstruction; task.loss of classification is "
     "cross_entropy, bce or focal",
+    "storage study_name load_if_exists": "is not needed: a study is SWEEP/study.journal, and `leyden resume SWEEP` "
+    "goes on with it",
+    "max_failure_rate": "is not needed: failed trials end no study; with hydra.sweeper.fail_fast=true the first does",
+    "search_space custom_search_space": "is hydra.sweeper.params here, or the overrides of the command",
     "max_train_samples": "is not here: trainer.limit_train_batches counts optimizer steps",
 }
 """Names, or names with a value, of other tools that have no key here, and why."""

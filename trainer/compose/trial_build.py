@@ -12,7 +12,7 @@ import logging
 import re
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from typing import Any
 
 import torch
@@ -30,6 +30,8 @@ from ..core.task_contract import defines
 
 _BATCH = 2
 _UNKNOWN_CLASSES = 10
+_EPOCHS = 10_000
+"""In which images of other sizes are looked for."""
 _META_LIMITS = re.compile(r"\bmeta\b|\bmeta_|autocast|\bfake|FakeTensor", re.IGNORECASE)
 """Messages about limits of the meta device, which a real device does not have."""
 _DEVICE_SPECIFIC = re.compile(r"fused|capturable|foreach|cuda", re.IGNORECASE)
@@ -45,8 +47,9 @@ def problems_of_building(config: Config, found: Found) -> Iterator[Problem]:
     Args:
         found: cache of earlier results, which this call extends.
     """
-    for check, nodes in ((_optimizer, (config.optimizer, config.task)),
-                         (_model, (config.model, config.task, config.dataset)),
+    network = config.model, config.task, config.dataset
+    for check, nodes in ((_optimizer, (config.optimizer, config.task)), (_model, network),
+                         (_other_sizes, (*network, config.augment, config.trainer)),
                          (_teacher, (config.task, config.dataset))):  # fmt: skip
         key = json.dumps([check.__name__, *(node and node.model_dump(by_alias=True) for node in nodes)], default=str)
         if key not in found:
@@ -80,7 +83,7 @@ def _overrides(task: Any, hook: str) -> bool:
 
 def _model(config: Config) -> Iterator[Problem]:
     node = config.model
-    if node is None or any(node.arguments.get(name) for name in _DOWNLOADS):
+    if node is None or _is_fetched(node):
         return
     try:
         shape, classes = known_of_samples(config.dataset)
@@ -90,6 +93,37 @@ def _model(config: Config) -> Iterator[Problem]:
     if shape is not None:
         problem = _Network(config, node, shape, classes).problem()
         yield from [] if problem is None else [problem]
+
+
+def _is_fetched(model: Target) -> bool:
+    return any(model.arguments.get(name) for name in _DOWNLOADS)
+
+
+def _other_sizes(config: Config) -> Iterator[Problem]:
+    """Sizes of images that the network meets in a later epoch or in evaluation alone, when much is trained already."""
+    node, sizes = config.model, list(_sizes(config))
+    if node is None or not sizes or _is_fetched(node) or any(_model(config)):
+        return
+    shape, classes = known_of_samples(config.dataset)
+    if shape is None or len(shape) != 3:
+        return
+    for key, side in sizes:
+        problem = _Network(config, node, shape, classes, (shape[0], side, side)).problem()
+        if problem is not None:
+            yield Problem(key, f"{node.target.rpartition('.')[2]}: {problem.text}", side)
+            return
+
+
+def _sizes(config: Config) -> Iterator[tuple[str, int]]:
+    """Pixels a side of images beyond `dataset.image_size`, with the key that sets them."""
+    crop = config.dataset.arguments.get("crop")
+    if isinstance(crop, int) and hasattr(locate(config.dataset.target), "evaluation_sample"):
+        yield "dataset.crop", crop
+    if config.augment is not None and hasattr(locate(config.augment.target), "size_at"):
+        with suppress(CannotStart):  # found elsewhere
+            size_at = built("augment", config.augment).size_at
+            sides = {size_at(epoch) for epoch in range(min(config.trainer.max_epochs, _EPOCHS))}
+            yield from (("augment.size", side) for side in sorted(sides - {None}))
 
 
 def _teacher(config: Config) -> Iterator[Problem]:
@@ -117,12 +151,17 @@ class _Network:
     Args:
         shape: channels, height, width of the images.
         classes: of the data; None: unknown before it is read.
+        images: channels, height, width of those that it is tried on; None: `shape`.
     """
 
-    def __init__(self, config: Config, node: Target, shape: tuple[int, ...], classes: int | None):
+    def __init__(
+        self, config: Config, node: Target, shape: tuple[int, ...], classes: int | None,
+        images: tuple[int, ...] | None = None,
+    ):  # fmt: skip
         self._task = config.task
         self._node = node
         self._shape = shape
+        self._images = images or shape
         self._classes = classes
         task = locate(config.task.target)
         self._try: Callable[..., str | None] | None = task.try_network if defines(task, "try_network") else None
@@ -141,7 +180,7 @@ class _Network:
         if isinstance(error, CannotStart) and error.problem is not None:
             return error.problem
         known = fault("model", self._node, error)
-        shape = " x ".join(map(str, self._shape))
+        shape = " x ".join(map(str, self._images))
         return Problem(
             known.key, f"does not take a batch of images of {shape}: {known.text}", known.value, known.remedy
         )
@@ -156,7 +195,7 @@ class _Network:
             return wrong
         built("task", self._task, model=model, classes=classes, image_shape=self._shape)
         with torch.no_grad():
-            text = self._try(model, torch.empty(_BATCH, *self._shape, device=device), self._classes)
+            text = self._try(model, torch.empty(_BATCH, *self._images, device=device), self._classes)
         return None if text is None else Problem("model", text, self._node.target.rpartition(".")[2])
 
     def _fails_again(self, error: Exception) -> bool:

@@ -115,11 +115,12 @@ def _as_typed(value: Any) -> Any:
 
 def _argument(text: str, arguments: Mapping[str, Any]) -> str:
     """The argument that a message names, or whose path it contains; "" if none."""
-    for name, value in arguments.items():
-        if isinstance(value, str) and ("/" in value or name == "name") and value in text:
-            return name
+    texts = {name: value for name, value in arguments.items() if isinstance(value, str)}
+    named = [name for name, value in texts.items() if ("/" in value or name == "name") and value in text]
+    if named:
+        return max(named, key=lambda name: len(texts[name]))  # a file is often below another argument's folder
     words = re.findall(r"[a-z_]\w*", text.lower())
-    named = {spelling: name for name in arguments for spelling in (name.lower(), name.lower().removesuffix("s"))}
+    spelled = {spelling: name for name in arguments for spelling in (name.lower(), name.lower().removesuffix("s"))}
     if "learning rate" in text.lower() and "lr" in arguments:
         return "lr"
-    return next((named[word] for word in words if word in named and len(word) > 2), "")
+    return next((spelled[word] for word in words if word in spelled and len(word) > 2), "")

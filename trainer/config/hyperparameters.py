@@ -1,5 +1,6 @@
 """Hyperparameters of a run: the columns that distinguish runs in tables (TensorBoard's HPARAMS)."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,26 +18,41 @@ def hyperparameters(config: Config) -> dict[str, Value]:
 
     A group is named by its file (model: resnet20), any other key by its value.
     """
-    values = config.model_dump(by_alias=True, mode="json")
-    names = dict.fromkeys([*map(_spelled, config.composition.swept), *_overridden(config), *ALWAYS])
-    found = {name: _value(name, values, config.composition) for name in names}
+    return hyperparameters_of(config.model_dump(by_alias=True, mode="json"), config.composition)
+
+
+def hyperparameters_of(values: Mapping[str, Any], composition: Composition) -> dict[str, Value]:
+    """Those of a config that is given as plain values."""
+    names = dict.fromkeys([*map(_spelled, composition.swept), *_overridden(composition), *ALWAYS])
+    found = {name: _value(name, values, composition) for name in names}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def varied(config: Config) -> list[str]:
+def varied(composition: Composition) -> list[str]:
     """Hyperparameters that the sweep varies, under their names in `hyperparameters`."""
-    return [_spelled(key) for key in config.composition.swept]
+    return [_spelled(key) for key in composition.swept]
 
 
 def title(config: Config, run_dir: Path) -> str:
     """The run's folder and the overrides that distinguish it: `3 model=mlp optimizer.lr=0.1`."""
     own = {_key(override): override for override in config.composition.overrides}
-    distinguishing = [own[key] for key in varied(config) if key in own] or list(own.values())
+    distinguishing = [own[key] for key in varied(config.composition) if key in own] or list(own.values())
     return " ".join([run_dir.name, *(o for o in distinguishing if not o.startswith("hydra"))])
 
 
-def _overridden(config: Config) -> Iterator[str]:
-    for override in config.composition.overrides:
+def short_title(composition: Composition, run_dir: Path) -> str:
+    """A trial's folder and what its sweep varies, without the groups of keys where that is clear: `3 lr=0.1`."""
+    last = Counter(key.rpartition(".")[2] for key in varied(composition))
+    words = []
+    for override in composition.overrides:
+        if (key := _key(override)) in varied(composition):
+            short = key.rpartition(".")[2]
+            words.append(f"{short if last[short] == 1 else key}={override.partition('=')[2]}")
+    return " ".join([run_dir.name, *words])
+
+
+def _overridden(composition: Composition) -> Iterator[str]:
+    for override in composition.overrides:
         key = _key(override)
         if "=" in override and not override.startswith("~") and key.split(".")[0].split("/")[0] != "hydra":
             yield key

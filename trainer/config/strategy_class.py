@@ -110,11 +110,11 @@ def processes_of(
 HOOKS = (
     "batch_share", "evaluation_share", "parts", "forward_is_collective", "gradients_in_forward", "build_context",
     "attach", "begin_fit", "ticket_source", "max_step_skew", "begin_part", "clip", "flush_pending_updates",
-    "updates_pending", "eval_weights", "other_eval_weights", "extra_metrics", "histograms", "weights_to_average",
-    "share_average", "full_tensors", "tensor_slices", "local_tensors", "full_shapes", "full_state", "load_full_state",
-    "shard", "parameter_count", "ledger", "traffic", "device_share", "disconnect", "validate_config", "processes",
-    "needs_divisible_batch", "max_workers", "divides_parameters", "can_unfreeze", "shares_activations",
-    "local_updates", "replicates_parameters", "can_recompute",
+    "updates_pending", "eval_weights", "other_eval_weights", "extra_metrics", "histograms", "pictures",
+    "weights_to_average", "share_average", "full_tensors", "tensor_slices", "local_tensors", "full_shapes",
+    "full_state", "load_full_state", "shard", "parameter_count", "ledger", "traffic", "device_share", "disconnect",
+    "validate_config", "processes", "needs_divisible_batch", "max_workers", "divides_parameters", "can_unfreeze",
+    "shares_activations", "local_updates", "replicates_parameters", "can_recompute",
 )  # fmt: skip
 """Every name that a strategy may define: those of StrategyContract, which a config error must not import."""
 

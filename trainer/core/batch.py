@@ -26,6 +26,8 @@ class Part(NamedTuple):
     step_samples: int | None = None
     """Samples of all workers in the step, where each worker's share of a part is that of `Tensor.tensor_split`; None:
     a worker knows only its own."""
+    seeded: bool = False
+    """Whether the generators of this process's CPU were seeded for this part before it was read."""
 
 
 class BadSamples(Explained, ValueError):

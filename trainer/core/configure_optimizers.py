@@ -2,14 +2,21 @@
 
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import ReduceLROnPlateau
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from ..base.log import log as run_log
 
 _SCHEDULE_KEYS = ("scheduler", "interval", "frequency", "monitor", "strict", "reduce_on_plateau", "name")
+
+
+@runtime_checkable
+class Ramped(Protocol):
+    """A scheduler that monitors a metric, and has a second one, `ramp`, to be stepped at each optimizer step."""
+
+    ramp: LRScheduler | None
 
 
 @dataclass

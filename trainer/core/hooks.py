@@ -3,6 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from lightning.pytorch import LightningDataModule, LightningModule
@@ -24,6 +25,10 @@ class Hooks:
 
     def find(self, hook: str) -> list[Callable[..., Any]]:
         return [method for method, _ in self._taking(hook)]
+
+    def bound(self, hook: str) -> Callable[..., None] | None:
+        """The call of a hook; None: nobody defines it."""
+        return partial(self, hook) if self._taking(hook) else None
 
     def observed(self, hook: str) -> list[Callable[..., Any]]:
         """Only the methods of Lightning callbacks."""

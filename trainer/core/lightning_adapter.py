@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning.fabric.plugins import MixedPrecision
+from lightning.fabric.plugins import MixedPrecision, Precision
 from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch import LightningDataModule, LightningModule
 from torch.optim import Optimizer
@@ -80,6 +80,7 @@ def attach(task: LightningModule, state: "RunState") -> None:
     if view.datamodule is not None:
         view.datamodule.trainer = view
     state.log.owner = task
+    shown = set[str]()
 
     def log(
         name: str, value: Any, prog_bar: bool = False, logger: bool | None = None, *more: Any, **options: Any
@@ -87,7 +88,8 @@ def attach(task: LightningModule, state: "RunState") -> None:
         state.logged.add(name)
         if logger is False:
             state.unlogged.update((name, f"{name}_step", f"{name}_epoch"))
-        if prog_bar:
+        if prog_bar and name not in shown:
+            shown.add(name)
             state.shown.update((name, f"{name}_step", f"{name}_epoch"))
         state.log.log(name, value, prog_bar, logger, *more, **options)
 
@@ -126,7 +128,9 @@ def batch_transfer(state: "RunState") -> Callable[[Any], Any]:
     The hooks receive it in the run's precision, as under Lightning's Trainer; the step converts their result.
     """
     precision = state.fabric.strategy.precision
-    convert = None if isinstance(precision, MixedPrecision) else precision.convert_input
+    # mixed precision leaves the batch alone, and that of float32 converts nothing
+    unchanged = isinstance(precision, MixedPrecision) or type(precision) is Precision
+    convert = None if unchanged else precision.convert_input
     prepare, device = state.data.on_after_batch_transfer, state.fabric.device
     change = state.task.on_after_batch_transfer if overrides(state.task, "on_after_batch_transfer") else None
 

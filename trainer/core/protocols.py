@@ -1,6 +1,6 @@
 """Protocols of datasets, models and augmentations, which implement them without importing them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -43,6 +43,9 @@ class Dataset(Protocol):
     One with `fingerprint()`, text that differs where the content does (names and sizes of files, say, but no times), is
     recognized by it when a run is resumed: where only the second line differs, the samples are the same, in other
     bytes. Any other is recognized by its length, its classes and their names.
+
+    One with `name_hashes` (uint64, [N]), numbers that follow from the names of its samples, and with `labels` holds out
+    `dataset.val_fraction` of each class by them, so that an added sample moves no other.
 
     A dataset that can decode parts of its images is a `CroppingDataset`. One with a method `evaluation_sample(index)`
     evaluates on what that gives, in place of `dataset[index]`. One with `evaluation_views(index, crops, scales)` can be
@@ -141,6 +144,24 @@ class TwoPartAugmentation(Protocol):
         ...
 
 
+@runtime_checkable
+class ComputesWeights(Protocol):
+    """A model that takes weights from the training images when a run begins."""
+
+    def weights_from_images(self, images: Tensor) -> dict[str, Tensor]:
+        """Tensors by name, computed of normalized images that are not augmented."""
+        ...
+
+
+@runtime_checkable
+class HasPublicNames(Protocol):
+    """A model with public weights of other names."""
+
+    def public_names(self, names: Iterable[str]) -> dict[str, dict[str, str]]:
+        """The names of the model's tensors in a file, by its layout."""
+        ...
+
+
 class ReceptiveField(Protocol):
     """Window of an output position: on each axis the inputs [i * stride - before, i * stride - before + size)."""
 
@@ -219,7 +240,7 @@ class Contrastive(Protocol):
     """A task whose loss compares views of all samples of the global batch."""
 
     views: int
-    """Of each sample, which are adjacent rows of a batch."""
+    """Views of each sample, which are adjacent rows of a batch."""
 
     def share_batches(self, padding: Any, most_samples: int) -> None:
         """Take negatives from the other workers, too.

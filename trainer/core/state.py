@@ -44,7 +44,7 @@ class RunState:
     contract: StrategyContract
     task: LightningModule
     data: Any
-    """ImageData, or LightningData around a user-provided LightningDataModule."""
+    """A DataContract: ImageData, or LoaderData around a user-provided LightningDataModule or a task's loaders."""
     stop_request: StopRequest
     module: Any = None
     """The task's Step in the strategy's wrapper."""

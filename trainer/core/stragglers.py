@@ -16,6 +16,9 @@ FACTOR = 1.5
 _UNTIL = 1.25
 """Own time relative to the median, below which it is none any more."""
 
+_COMPARED = 16
+"""Most workers whose times are logged one by one."""
+
 
 @dataclass(frozen=True)
 class OwnTime:
@@ -63,7 +66,7 @@ class Stragglers:
             rank: of this worker.
 
         Returns:
-            The slowest worker of the interval, for the loggers.
+            The slowest worker of the interval, and the own time of each of few workers, for the loggers.
         """
         self._sums = [a + b for a, b in zip(self._sums, times, strict=True)] if self._sums else list(times)
         self._steps += steps
@@ -71,7 +74,10 @@ class Stragglers:
             self._end_window(rank, step)
         ratios = _ratios(times)
         slowest = max(range(len(ratios)), key=ratios.__getitem__)
-        return {"workers/slowest_rank": float(slowest), "workers/slowest_ratio": ratios[slowest]}
+        values = {"workers/slowest_rank": float(slowest), "workers/slowest_ratio": ratios[slowest]}
+        if len(times) <= _COMPARED:
+            values |= {f"workers/own_ms/{number}": 1e3 * own.total / steps for number, own in enumerate(times)}
+        return values
 
     def _end_window(self, own_rank: int, step: int) -> None:
         for rank, ratio in enumerate(_ratios(self._sums)):

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from lightning.fabric import Fabric
@@ -18,6 +18,9 @@ from .checkpoints.sharded_checkpoint import CheckpointShards, Shard, TensorSlice
 from .ticket_source import TicketSource
 from .traffic import Ledger, Workload, even_share
 from .transfers import DeviceShare, Transfer
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 
 class StrategyContract(StrategyDeclarations):
@@ -40,7 +43,8 @@ class StrategyContract(StrategyDeclarations):
       `build_context`, `setup_module` and `setup_optimizer` (Fabric's), `attach`; `load_full_state` where a checkpoint
       is read; `begin_fit`;
     - in every part of every step: `begin_part`, forward and `backward` (Fabric's); in every step: `clip`,
-      `optimizer_step` (Fabric's), `updates_pending`; where values are logged: `extra_metrics`, `histograms`;
+      `optimizer_step` (Fabric's), `updates_pending`; where values are logged: `extra_metrics`, `histograms`; after the
+      first epoch: `pictures`;
     - before evaluation, checkpoint and end: `flush_pending_updates`; around an evaluation: `eval_weights`;
     - for a checkpoint: `full_state`, `shard`; at the end: `disconnect`.
 
@@ -133,6 +137,11 @@ class StrategyContract(StrategyDeclarations):
 
     def histograms(self) -> dict[str, dict[int, int]]:
         """More counts to log: by name, counts by value. The first worker alone is asked, after `extra_metrics`."""
+        return {}
+
+    def pictures(self) -> "dict[str, Image]":
+        """How the work is divided and what was exchanged, by name, after the first epoch of a session. All workers are
+        asked, and the first one's are logged."""
         return {}
 
     def traffic(self, workload: Workload) -> list[Transfer]:

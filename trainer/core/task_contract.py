@@ -56,3 +56,8 @@ class TakesTargets(Protocol):
 def takes_multi_label(task: object) -> bool | None:
     """Whether a task, or its class, takes images with any number of classes; None: it does not say."""
     return task.multi_label if isinstance(task, TakesTargets) else None
+
+
+def class_probabilities(task: object, scores: "Tensor") -> "Tensor":
+    """Of scores (batch, classes): their softmax, or of a task whose images have any number of classes their sigmoid."""
+    return scores.sigmoid() if takes_multi_label(task) is True else scores.softmax(1)

@@ -1,10 +1,10 @@
 # pyright: reportPrivateUsage=false
-"""Private names of torch, read in torch 2.13.0: base classes of layers, the sampler inside a loader's iterator, groups.
+"""Private names of torch, read in torch 2.13.0: base classes of layers, what is inside a loader's iterator, groups.
 
 FSDP's are in strategies/fsdp/torch_compat.py. tests/test_compat.py checks these names.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.distributed.distributed_c10d import _set_pg_timeout
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "BatchNormBase",
     "DropoutBase",
     "NormBase",
+    "at_each_epoch",
+    "draw_base_seed",
     "draw_order",
     "in_backward",
     "is_traceable_wrapper_subclass",
@@ -50,3 +53,23 @@ def draw_order(batches: Iterator[Any]) -> bool:
     indices = batches._sampler_iter
     batches._sampler_iter = chain(list(islice(indices, 1)), indices)  # pyright: ignore[reportAttributeAccessIssue]
     return True
+
+
+def draw_base_seed(loader: DataLoader[Any]) -> None:
+    """Draw what a loader draws before its order when it starts its processes, and not where these go on.
+
+    So the order of an epoch is the same in both cases.
+    """
+    if loader._iterator is not None:
+        torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+
+
+def at_each_epoch(call: Callable[[], None]) -> None:
+    """In a process that reads for a loader: have this called before the first sample of every epoch."""
+    create = _DatasetKind.create_fetcher
+
+    def begun(*arguments: Any) -> Any:
+        call()
+        return create(*arguments)
+
+    _DatasetKind.create_fetcher = staticmethod(begun)  # pyright: ignore[reportAttributeAccessIssue]

@@ -15,8 +15,9 @@ from ..base.rng import host_state_kept, seed_host
 from ..core.protocols import Dataset, Label
 from ..core.threads import cores
 from .abilities import has_batches, thread_safe
+from .order.held_out import SPLIT_SEED
 from .reading_threads import ReadingThreads
-from .splits import SPLIT_SEED, Splits, evaluation_sample, no_labels, plain_sample
+from .splits import Splits, evaluation_sample, no_labels, plain_sample
 
 _CHUNK = 16
 _PART = 0.8

@@ -5,10 +5,9 @@ training. So a resumed run starts at any step without reading the samples before
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -16,6 +15,7 @@ import torch
 from lightning.fabric import Fabric
 from lightning.pytorch import LightningDataModule
 from torch import Tensor
+from typing_extensions import override
 
 from ..base.log import log
 from ..base.printable import printable
@@ -26,6 +26,7 @@ from ..config.faults import built
 from ..config.schema import Config, DatasetConfig, workers_on_node
 from ..core.batch import BadSamples, Part
 from ..core.communication.plain_values import all_gather_values
+from ..core.data_contract import DataContract
 from ..core.trainer_view.loader import LoaderView
 from .abilities import thread_safe
 from .batch_augmentation import BatchAugmentation, mirrored
@@ -37,7 +38,7 @@ from .contents.file_check import unreadable_files
 from .contents.found import Found, found_in
 from .contents.named_outputs import named_outputs
 from .normalization import Normalization
-from .order.read_ahead import read_ahead_of
+from .order.read_ahead import read_ahead_of, reader_ahead
 from .order.sample_order import PlannedPart, sample_order
 from .other_data import as_trained, splits_of_other
 from .process_batches import Kind
@@ -45,7 +46,7 @@ from .splits import Splits, no_labels
 from .threaded_batches import LoadedBatch
 
 
-class ImageData(LightningDataModule):
+class ImageData(DataContract, LightningDataModule):
     """Training, validation and test samples of one dataset, in the order that the config fixes."""
 
     def __init__(
@@ -91,16 +92,13 @@ class ImageData(LightningDataModule):
         whole = splits.whole
         if self._views is not None:
             self._views.check(getattr(whole, "crop", 1), bool(getattr(whole, "multi_label", False)))
-        self.classes, self.image_shape = whole.classes, whole.image_shape
+        self.image_shape: Sequence[int] = whole.image_shape  # pyright: ignore[reportIncompatibleVariableOverride]
         self.multi_label = bool(getattr(whole, "multi_label", False))
-        """Whether targets are float32 (batch, classes) of 0 and 1."""
-        self.missed_classes: tuple[str, str] = getattr(whole, "missed_classes", ("", ""))
-        """Where more classes may be than a dataset of one has found, and their root."""
-        self.class_names: Sequence[str] | None = getattr(whole, "class_names", None)
-        self._outputs: Tensor | None = None
+        self.missed_classes = getattr(whole, "missed_classes", ("", ""))
         outputs = named_outputs(config, whole)
-        if outputs is not None:
-            self.classes, self.class_names, self._outputs = len(outputs.names), outputs.names, outputs.of_classes
+        self.class_names = getattr(whole, "class_names", None) if outputs is None else outputs.names
+        self.classes: int = whole.classes if outputs is None else len(outputs.names)  # pyright: ignore[reportIncompatibleVariableOverride]
+        self._outputs = None if outputs is None else outputs.of_classes
         self.synthetic = bool(getattr(whole, "synthetic", False))
         self.train_set, self.val_set, self.test_set = splits.train, splits.val, splits.test
         self.bad_samples: dict[str, None] = {}
@@ -151,8 +149,18 @@ class ImageData(LightningDataModule):
         return max(1, part // self.share[1]) * self.training_views
 
     @property
+    @override
+    def datamodule(self) -> LightningDataModule:
+        return self
+
+    @property
+    @override
+    def normalization(self) -> tuple[Tensor, Tensor]:
+        return self._normalization.mean, self._normalization.std
+
+    @property
+    @override
     def training_views(self) -> int:
-        """Rows of a training batch for each of its samples."""
         if not hasattr(self.augment, "views"):
             return 1
         return len(self.augment.views(tuple(self.image_shape[-2:]), 0))
@@ -180,7 +188,7 @@ class ImageData(LightningDataModule):
             BadSamples: too many unreadable samples.
         """
         batches = self.order.batches(epoch)[:end]
-        reached = self._reached(epoch, batches)
+        reached = reader_ahead(self._read_ahead, epoch, batches)
 
         def planned() -> Iterator[PlannedPart]:
             for step in range(first_step, len(batches)):
@@ -199,7 +207,7 @@ class ImageData(LightningDataModule):
             BadSamples: too many unreadable samples.
         """
         batches, workers = self.order.batches(epoch), self.share[1]
-        reached = self._reached(epoch, batches)
+        reached = reader_ahead(self._read_ahead, epoch, batches)
 
         def planned() -> Iterator[PlannedPart]:
             for number in numbers:
@@ -209,14 +217,6 @@ class ImageData(LightningDataModule):
                     yield part._replace(all_samples=part.samples, rounds=rounds)
 
         return self._read(epoch, planned(), reads_ahead)
-
-    def _reached(self, epoch: int, batches: Sequence[Tensor]) -> Callable[[int], None]:
-        """To be called with the number of each batch before it is read: what is to be read ahead is asked for."""
-        ahead = self._read_ahead
-        if ahead is None:
-            return lambda number: None
-        positions = list(accumulate(map(len, batches), initial=0))
-        return lambda number: ahead.reached(epoch, positions[number], positions[-1])
 
     def _planned(self, epoch: int, batch: Tensor, share: int) -> Iterator[PlannedPart]:
         """Parts of one share of a global batch."""
@@ -252,7 +252,9 @@ class ImageData(LightningDataModule):
             elif batch[2].views != 1:
                 # several rows a sample: a worker cannot tell the others' rows from the number of samples
                 step_samples = None
-            yield Part(batch, *part[1:5], keys, part.rounds, step_samples)
+            yield Part(
+                batch, part.samples, part.all_samples, part.weight, part.ends_step, keys, part.rounds, step_samples
+            )
 
     def augmented(self, indices: Sequence[int], epoch: int) -> tuple[Tensor, Tensor]:
         """Images and labels of training samples as the network gets them in an epoch.
@@ -266,16 +268,10 @@ class ImageData(LightningDataModule):
         assert batch is not None
         return self.on_after_batch_transfer(batch, 0)
 
+    @override
     def plain_images(self, most: int, most_values: int) -> Tensor:
-        """Training images, evenly spaced in the split, normalized and not augmented: [n, channels, height, width].
-
-        Args:
-            most: n is no larger.
-            most_values: nor are there more values in all, unless one image has.
-        """
         count = min(most, max(1, most_values // prod(self.image_shape)), len(self.train_set))
-        images = [self.train_set[index * len(self.train_set) // count][0] for index in range(count)]
-        stacked = torch.stack(images)
+        stacked = torch.stack([self.train_set[index * len(self.train_set) // count][0] for index in range(count)])
         scaled = self._normalization.scaled(stacked)
         return scaled if scaled is stacked else self._normalization.normalize(scaled)
 
@@ -312,8 +308,8 @@ class ImageData(LightningDataModule):
         return list(zip(indices, keys, strict=True))
 
     @property
+    @override
     def views(self) -> int:
-        """Rows of an evaluation batch for each of its samples."""
         return 1 if self._views is None else self._views.per_image
 
     def has(self, split: str) -> bool:
@@ -378,8 +374,8 @@ class ImageData(LightningDataModule):
             self._count_bad(problems)
         self.bad_samples |= dict.fromkeys(problems)
 
+    @override
     def pixels(self, images: Tensor) -> Tensor:
-        """Inverse of the normalization: images (batch, channels, height, width) as uint8 on the CPU."""
         values = images.detach().float().cpu().mul(self._normalization.std).add(self._normalization.mean)
         return values.mul(255.0).round().clamp(0.0, 255.0).to(torch.uint8)
 

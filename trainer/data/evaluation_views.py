@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..config.evaluation_views import EvaluationViews
+from ..core.network.trained_network import network_of
 from ..core.protocols import Label
 from .collation import stacked_labels
 from .view_reader import one_thread
@@ -49,11 +50,11 @@ def averaged_over_views(task: nn.Module, views: int, classes: int | None) -> Gen
 
     They are the logarithm of the mean of the views' softmax: cross entropy and accuracy are those of that mean.
     """
-    model = getattr(task, "model", None)
+    model = network_of(task)
     if views == 1:
         yield
         return
-    if not isinstance(model, nn.Module):
+    if model is task:
         raise ValueError("several views of an image need a task with a `model` that maps images to class scores")
 
     def average(module: nn.Module, inputs: Any, scores: Any) -> Tensor:

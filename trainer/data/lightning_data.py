@@ -5,8 +5,7 @@ draws of random transforms one of (seed, epoch, batch, rank); a resumed epoch sk
 """
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from functools import cached_property
 from itertools import count, islice
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from lightning.fabric.utilities.data import has_iterable_dataset
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule
 from torch.utils.data import DataLoader, DistributedSampler, Sampler, SequentialSampler
+from typing_extensions import override
 
 from ..base.log import log
 from ..base.rng import host_state_kept, mix, seed_host
@@ -27,11 +27,13 @@ from ..config.lightning.base_classes import overrides
 from ..config.schema import Config
 from ..core.batch import Part
 from ..core.communication.plain_values import all_gather_values
+from ..core.data_contract import DataContract
 from ..core.lightning_adapter import refused_of_data
 from ..core.lightning_compat import with_sampler, without_fabric
 from ..core.torch_compat import draw_order
 from ..core.trainer_view.view import TrainerView
 from .contents.found import Found, found_in_loaders, length_of
+from .order.reader_seeds import ReaderSeeds
 
 _END = object()
 _READING = 1
@@ -57,10 +59,8 @@ def refuse_reading_keys(config: Config, name: str) -> None:
             raise ValueError(f"{text}: dataset.{key}={str(usual).lower()}")
 
 
-class LoaderData:
+class LoaderData(DataContract):
     """The loop's view of a LightningDataModule."""
-
-    synthetic = False
 
     def __init__(self, config: Config, fabric: Fabric, parts: int = 1, dummy_batches: bool = False):
         """Build the data module and open its loaders.
@@ -90,6 +90,16 @@ class LoaderData:
         self.bad_samples: dict[str, None] = {}
 
     @property
+    @override
+    def datamodule(self) -> LightningDataModule | None:
+        return self.module
+
+    @property
+    @override
+    def user_module(self) -> LightningDataModule | None:
+        return self.module
+
+    @property
     def source(self) -> LightningDataModule | LightningModule:
         """The module that provides the loaders."""
         return self.module
@@ -107,7 +117,7 @@ class LoaderData:
         return size * self.fabric.world_size, length_of(getattr(self._train, "dataset", None))
 
     def close(self) -> None:
-        """Nothing: threads and processes are those of the module's loaders."""
+        """Do nothing: threads and processes are those of the module's loaders."""
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         return self.module.on_after_batch_transfer(batch, dataloader_idx)
@@ -160,7 +170,8 @@ class LoaderData:
         if isinstance(loader, dict) or type(loader).__name__ == "CombinedLoader":
             raise ValueError(f"{where} gives several loaders ({type(loader).__name__}); one is supported")
         if isinstance(loader, DataLoader):
-            loader.worker_init_fn = IgnoreStopSignals(SeedByRank(self.fabric.global_rank, loader.worker_init_fn))
+            seeds = ReaderSeeds(self.fabric.global_rank, loader.worker_init_fn, loader.persistent_workers)
+            loader.worker_init_fn = IgnoreStopSignals(seeds)
             if loader.pin_memory and self.fabric.device.type != "cuda" and torch.cuda.is_available():
                 loader.pin_memory = False
                 log.info("%s: pin_memory is off: topology.device.kind=cpu", where)
@@ -201,27 +212,28 @@ class LoaderData:
 
         User-provided loaders read ahead by themselves: `end` is ignored.
         """
-        batches = self._stream(self._train, epoch)
+        batches, workers = self._stream(self._train, epoch), self.fabric.world_size
         skipped = first_step * self.accumulate
         next(islice(batches, skipped, skipped), None)
         if _length(self._train) is None:
             yield from self._parts_of_unknown_length(batches)
             return
-        for number, batch in enumerate(batches, start=skipped):
-            parts, whole = self._group(number - number % self.accumulate)
+        parts, whole = 1, None
+        for number, (batch, seeded) in enumerate(batches, start=skipped):
+            if self.accumulate > 1:
+                parts, whole = self._group(number - number % self.accumulate)
             samples = batch_samples(batch)
             weight = samples / whole if whole else 1.0 / parts
-            yield self._part(batch, samples, weight, number % self.accumulate == parts - 1)
+            ends_step = number % self.accumulate == parts - 1
+            yield Part(batch, samples, samples * workers, weight, ends_step, seeded=seeded)
 
-    def _parts_of_unknown_length(self, batches: Iterator[Any]) -> Iterator[Part]:
+    def _parts_of_unknown_length(self, batches: Iterator[tuple[Any, bool]]) -> Iterator[Part]:
         """Parts of a stream; the batches of a step are read together, to know the last one."""
-        while group := list(islice(batches, self.accumulate)):
+        while group := [batch for batch, _ in islice(batches, self.accumulate)]:
             sizes = [batch_samples(batch) for batch in group]
             for number, (batch, size) in enumerate(zip(group, sizes, strict=True)):
-                yield self._part(batch, size, size / max(1, sum(sizes)), number == len(group) - 1)
-
-    def _part(self, batch: Any, samples: int, weight: float, ends_step: bool) -> Part:
-        return Part(batch, samples, samples * self.fabric.world_size, weight, ends_step)
+                weight, ends_step = size / max(1, sum(sizes)), number == len(group) - 1
+                yield Part(batch, size, size * self.fabric.world_size, weight, ends_step)
 
     def _group(self, first: int) -> tuple[int, int | None]:
         """Number of batches of the step beginning with batch `first`, and of their samples if the loader has it."""
@@ -241,7 +253,7 @@ class LoaderData:
             yield from islice(self._evaluation_stream(loader, missing), most)
 
     def _evaluation_stream(self, loader: Any, missing: int) -> Iterator[tuple[Any, int]]:
-        for batch in self._stream(loader, _EVALUATION):
+        for batch, _ in self._stream(loader, _EVALUATION):
             yield batch, batch_samples(batch)
         for _ in range(missing):
             yield loader.collate_fn([loader.dataset[0]]), 0
@@ -277,7 +289,7 @@ class LoaderData:
         return _length(self.loader_of(split))
 
     def share_bad_samples(self, fabric: Fabric) -> None:
-        """Nothing: user-provided loaders raise on unreadable samples."""
+        """Do nothing: user-provided loaders raise on unreadable samples."""
 
     partition_orders: Sequence[Sequence[int]] = ()
     """User-provided loaders have none."""
@@ -288,24 +300,31 @@ class LoaderData:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.module.load_state_dict(state)
 
-    def _stream(self, loader: Any, epoch: int) -> Iterator[Any]:
+    def _stream(self, loader: Any, epoch: int) -> Iterator[tuple[Any, bool]]:
         """The loader's batches in the epoch's order, the same on all workers; each worker seeds the draws of a batch by
         (seed, epoch, batch, rank). Generators of GPUs keep their state.
+
+        Yields:
+            A batch, and whether its draws were seeded.
         """
         seed = mix(self.config.seed, epoch)
         _start_epoch(loader, max(0, epoch), seed)
         seed_host(seed)
+        readers = getattr(getattr(loader, "worker_init_fn", None), "first", None)
+        if isinstance(readers, ReaderSeeds):
+            readers.begin_epoch(loader, seed)
         iterator = iter(loader)
         drawn = draw_order(iterator)
         reads_here = getattr(loader, "num_workers", 0) == 0
         for number in count():
             # other iterators may draw the order too, at their first batch
-            if reads_here and (drawn or number):
+            seeded = reads_here and (drawn or number > 0)
+            if seeded:
                 seed_host(seed, _READING, number, self.fabric.global_rank)
             batch = next(iterator, _END)
             if batch is _END:
                 return
-            yield batch
+            yield batch, seeded
 
 
 def _in_order(loader: Any) -> Any:
@@ -330,23 +349,6 @@ class Share(Sampler[int]):
         return max(0, -(-(len(self.sampler) - self.index) // self.count))
 
 
-@dataclass(frozen=True)
-class SeedByRank:
-    """`worker_init_fn` that seeds reader processes by rank.
-
-    torch seeds those of all ranks alike, as the common order of samples is drawn from the same generator.
-    """
-
-    rank: int
-    first: Callable[[int], None] | None
-
-    def __call__(self, number: int) -> None:
-        if self.rank:
-            seed_host(torch.initial_seed(), self.rank)
-        if self.first is not None:
-            self.first(number)
-
-
 def _start_epoch(loader: Any, epoch: int, seed: int) -> None:
     """Set the epoch of samplers, and seed user-provided generators, which would continue from the last epoch."""
     batch_sampler = getattr(loader, "batch_sampler", None)
@@ -368,6 +370,9 @@ def _length(loader: Any) -> int | None:
 
 def batch_samples(batch: Any) -> int:
     """Number of samples in a batch: the first dimension of its first tensor that has one."""
+    first = batch[0] if isinstance(batch, (tuple, list)) and batch else batch
+    if isinstance(first, torch.Tensor) and first.ndim:
+        return first.shape[0]
     return next(_first_dimensions(batch), 1)
 
 

@@ -8,15 +8,12 @@ import torch
 from torch import Tensor
 
 from ..base.open_files import is_lack
-from ..base.rng import generator, seed_host
+from ..base.rng import seed_host
 from ..config.faults import built
 from ..config.schema import DatasetConfig
 from ..core.protocols import Augmentation, Box, CroppingDataset, Dataset, Label
+from .order.held_out import held_out_samples
 from .view_reader import one_thread
-
-SPLIT_SEED = 0
-"""Validation samples and partitions are the same for every seed, so that runs can be compared."""
-
 
 Sample = TypeVar("Sample")
 
@@ -139,8 +136,7 @@ class Subset:
     def _crops(
         self, index: int, boxes: Callable[[int, int], Sequence[Box]], size: tuple[int, int]
     ) -> tuple[Tensor, Label]:
-        assert isinstance(self.dataset, CroppingDataset)
-        return self.dataset.crops(self.indices[index], boxes, size)
+        return self.dataset.crops(self.indices[index], boxes, size)  # pyright: ignore[reportAttributeAccessIssue]
 
     def _evaluation_sample(self, index: int) -> tuple[Tensor, Label]:
         return self.dataset.evaluation_sample(self.indices[index])  # pyright: ignore[reportAttributeAccessIssue]
@@ -164,6 +160,8 @@ class Splits:
     train: Dataset
     val: Dataset | None
     test: Dataset | None
+    by_name: bool = False
+    """Whether val is held out of each class of the training samples by their names."""
     cached: dict[Any, "Splits"] = field(default_factory=dict)
     """These splits as `dataset.cache` keeps them, once they are read."""
 
@@ -175,15 +173,11 @@ class Splits:
             OSError: the data is missing.
         """
         whole: Dataset = built("dataset", settings, split="train")
-        train, val = cls._held_out(settings, whole)
-        return cls(whole, train, val, built("dataset", settings, split="test") if "test" in whole.splits else None)
-
-    @staticmethod
-    def _held_out(settings: DatasetConfig, whole: Dataset) -> tuple[Dataset, Dataset | None]:
+        test: Dataset | None = built("dataset", settings, split="test") if "test" in whole.splits else None
         if "val" in whole.splits:
-            return whole, built("dataset", settings, split="val")
-        held_out = round(len(whole) * settings.val_fraction)
-        if held_out == 0:
-            return whole, None
-        scattered = torch.randperm(len(whole), generator=generator(SPLIT_SEED)).tolist()
-        return Subset(whole, sorted(scattered[held_out:])), Subset(whole, sorted(scattered[:held_out]))
+            return cls(whole, whole, built("dataset", settings, split="val"), test)
+        held_out = held_out_samples(whole, settings.val_fraction)
+        if not held_out.indices:
+            return cls(whole, whole, None, test)
+        others = sorted(set(range(len(whole))).difference(held_out.indices))
+        return cls(whole, Subset(whole, others), Subset(whole, held_out.indices), test, held_out.by_name)

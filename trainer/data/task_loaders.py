@@ -21,7 +21,6 @@ class TaskLoaderData(LoaderData):
     """
 
     module = None  # pyright: ignore[reportAssignmentType]  # no data module: trainer.datamodule is None, as in Lightning
-    classes = image_shape = None
 
     def __init__(
         self, config: Config, fabric: Fabric, task: LightningModule, parts: int = 1, dummy_batches: bool = False
@@ -56,4 +55,4 @@ class TaskLoaderData(LoaderData):
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing: the order is a function of seed and epoch."""
+        """Do nothing: the order is a function of seed and epoch."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from ..base.rng import mix
-from ..core.protocols import Box, CroppingDataset, Dataset, Label
+from ..core.protocols import Box, Dataset, Label
 
 
 class SampleViews(NamedTuple):
@@ -66,8 +66,9 @@ class ViewReader:
 
 def crops(dataset: Dataset, index: int, boxes: Any, size: tuple[int, int]) -> tuple[Tensor, Label]:
     """Crops of a sample: by the dataset as it decodes, or cut out of the decoded image."""
-    if isinstance(dataset, CroppingDataset):
-        return dataset.crops(index, boxes, size)
+    read = getattr(dataset, "crops", None)  # isinstance of a protocol takes 20 microseconds
+    if read is not None:
+        return read(index, boxes, size)
     image, label = dataset[index]
     parts = [
         resized(image[None, :, top : top + height, left : left + width], size)

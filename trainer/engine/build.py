@@ -1,4 +1,4 @@
-"""From a frozen config to the objects of a training, in the one order that precision and strategies need."""
+"""Building of a training from a frozen config, in the one order that precision and strategies need."""
 
 import os
 import warnings
@@ -29,7 +29,8 @@ from ..config.locate import locate
 from ..config.schema import TASK_LOADERS, Config
 from ..config.targets import is_data_module, takes
 from ..core.callback_contract import CallbackContract
-from ..core.configure_optimizers import ScheduleEntry, read_configure_optimizers
+from ..core.configure_optimizers import Ramped, ScheduleEntry, read_configure_optimizers
+from ..core.data_contract import DataContract
 from ..core.hooks import Hooks
 from ..core.keyed.modules import keyed
 from ..core.lightning_adapter import attach, refused, set_module_precision, unused_of_task
@@ -39,6 +40,7 @@ from ..core.network.activation_checkpointing import checkpoint_activations
 from ..core.network.freezing import Freezing
 from ..core.network.optimizer import built_optimizer, optimizer_options
 from ..core.network.parameter_groups import Options
+from ..core.network.trained_network import network_of
 from ..core.state import RunState
 from ..core.strategy_contract import StrategyContract, contract_of
 from ..core.sync_batchnorm import synchronized
@@ -101,7 +103,7 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     state = RunState(config, run_dir, fabric, contract, task, data, stop_request)
     state.write_copies = partial(write_copies, state)
     state.batchnorm_statistics = partial(batchnorm_statistics, state)
-    state.hooks = Hooks(*[m for m in (task, getattr(data, "module", None)) if m is not None])
+    state.hooks = Hooks(*[m for m in (task, data.user_module) if m is not None])
     state.callbacks = {n: built(f"callbacks.{n}", node) for n, node in config.callbacks.items() if node is not None}
     if config.trainer.profiler is not None:
         state.callbacks["profiler"] = StepProfiler(config.trainer.profiler)
@@ -127,13 +129,14 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     if config.trainer.exact_dropout:
         state.sample_keys.device = fabric.device
         keyed(task, state.sample_keys)
-    checkpoint_activations(getattr(task, "model", task), config.trainer.activation_checkpointing)
+    checkpoint_activations(network_of(task), config.trainer.activation_checkpointing)
     if config.trainer.channels_last:
         task.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it
     heartbeat.at(START, 0)
     state.set_frozen = Freezing(task, config.model).begin_epoch
-    if isinstance(data, ImageData) and config.model is not None and _trains_smallest(state, data):
-        refuse_single_values(getattr(task, "model", task), data.image_shape, data.smallest_batch, config)
+    if isinstance(data, ImageData) and _trains_smallest(state, data):
+        network, multiple = network_of(task), data.share[1] * data.accumulate
+        refuse_single_values(network, data.image_shape, data.smallest_batch, config, multiple)
     options = optimizer_options(config, task)
     state.module = fabric.setup_module(Step(task))
     heartbeat.at(START, 0)
@@ -156,7 +159,7 @@ def _trains_smallest(state: RunState, data: ImageData) -> bool:
 
 
 def make_loggers(config: Config, run_dir: Path) -> list[Logger]:
-    """Those of the config; none where nothing is to be kept."""
+    """Those of the config; none if nothing is to be kept."""
     if config.trainer.fast_dev_run:
         return []
     folder = str(run_dir)
@@ -198,7 +201,7 @@ def make_fabric(config: Config, loggers: Sequence[Logger]) -> Fabric:
 
 
 class _OneDevice(LightningEnvironment):
-    """Of a process in no group: Fabric gets one device, whatever LOCAL_RANK says."""
+    """Environment of a process in no group: Fabric gets one device, whatever LOCAL_RANK says."""
 
     def local_rank(self) -> int:
         return 0
@@ -264,10 +267,11 @@ def make_data(config: Config, fabric: Fabric, contract: StrategyContract, splits
     return data
 
 
-def make_task(config: Config, data: Any, contract: StrategyContract) -> LightningModule:
-    """The task, around the model where the config has one. `data` is None where the task brings its loaders."""
-    _refuse_one_class(config, data)
-    values = {name: getattr(data, name, None) for name in ("classes", "image_shape")}
+def make_task(config: Config, data: DataContract | None, contract: StrategyContract) -> LightningModule:
+    """The task, around the model if the config has one. `data` is None if the task brings its loaders."""
+    known_data = DataContract() if data is None else data
+    _refuse_one_class(config, known_data)
+    values = {"classes": known_data.classes, "image_shape": known_data.image_shape}
     known = {name: value for name, value in values.items() if value is not None}
     if config.model is None:
         task = built("task", config.task, **known)
@@ -279,7 +283,7 @@ def make_task(config: Config, data: Any, contract: StrategyContract) -> Lightnin
             model: nn.Module = built("model", config.model, **known, seed=config.seed)
         compile_network(model, config.trainer.compile)
         task = built("task", config.task, model=model, **known)
-    _refuse_other_targets(task, data)
+    _refuse_other_targets(task, known_data)
     missing = refused(task)
     if missing:
         raise ValueError("Leyden's loop does not offer what the task asks for: " + "; ".join(missing))
@@ -289,25 +293,25 @@ def make_task(config: Config, data: Any, contract: StrategyContract) -> Lightnin
     return task
 
 
-def _refuse_one_class(config: Config, data: Any) -> None:
+def _refuse_one_class(config: Config, data: DataContract) -> None:
     """
     Raises:
         CannotStart: the task predicts one class of several, and the data has one.
     """
-    task, classes = locate(config.task.target), getattr(data, "classes", None)
+    task, classes = locate(config.task.target), data.classes
     if classes is None or classes > 1 or takes_multi_label(task) is not False:
         return
     root = config.dataset.arguments.get("root")
     key, value = ("dataset", config.dataset.target) if root is None else ("dataset.root", shown(Path(str(root))))
-    names = f", {', '.join(map(str, data.class_names))}" if getattr(data, "class_names", None) else ""
-    where, other = getattr(data, "missed_classes", ("", ""))
+    names = f", {', '.join(map(str, data.class_names))}" if data.class_names else ""
+    where, other = data.missed_classes
     text = f"there is {classes} class{names}, and {task.__name__} predicts one of at least two{where}"
     raise CannotStart(Problem(key, text, value, f"{key}={spelled(shown(Path(other)))}" if other else ""))
 
 
-def _refuse_other_targets(task: LightningModule, data: Any) -> None:
-    """Raise ValueError where the task takes other targets than the dataset has."""
-    several, taken = getattr(data, "multi_label", None), takes_multi_label(task)
+def _refuse_other_targets(task: LightningModule, data: DataContract) -> None:
+    """Raise ValueError if the task takes other targets than the dataset has."""
+    several, taken = data.multi_label, takes_multi_label(task)
     if several is None or taken is None or several == taken:
         return
     given = "any number of classes" if several else "one class (the dataset does not declare multi_label)"
@@ -318,7 +322,7 @@ def _refuse_other_targets(task: LightningModule, data: Any) -> None:
 def make_optimizer(
     config: Config, task: LightningModule, state: RunState, options: Options
 ) -> tuple[Optimizer, list[ScheduleEntry]]:
-    """The task's own optimizer where it has one, else what `optimizer` and `schedule` say."""
+    """The task's own optimizer if it has one, else what `optimizer` and `schedule` say."""
     if overrides(task, "configure_optimizers"):
         name = type(task).__name__
         log.info("%s.configure_optimizers decides: optimizer and schedule of the config are not used", name)
@@ -328,7 +332,7 @@ def make_optimizer(
     optimizer = built_optimizer(config, task, options)
     if config.schedule is None:
         return optimizer, []
-    return optimizer, [make_schedule(config, optimizer, state.total_steps, state.steps_per_epoch)]
+    return optimizer, make_schedules(config, optimizer, state.total_steps, state.steps_per_epoch)
 
 
 def refuse_unclippable(config: Config, optimizer: Optimizer) -> None:
@@ -348,7 +352,7 @@ def refuse_unclippable(config: Config, optimizer: Optimizer) -> None:
         )
 
 
-def make_schedule(config: Config, optimizer: Optimizer, total_steps: int, steps_per_epoch: int) -> ScheduleEntry:
+def make_schedules(config: Config, optimizer: Optimizer, total_steps: int, steps_per_epoch: int) -> list[ScheduleEntry]:
     settings = config.schedule
     assert settings is not None
     arguments = settings.arguments
@@ -362,4 +366,6 @@ def make_schedule(config: Config, optimizer: Optimizer, total_steps: int, steps_
         with at_fault("schedule", settings):
             scheduler = constructor(optimizer, **arguments)
     checked("schedule", settings, scheduler)
-    return ScheduleEntry(scheduler, settings.interval, settings.frequency, settings.monitor)
+    ramp = scheduler.ramp if isinstance(scheduler, Ramped) else None
+    by_step = [] if ramp is None else [ScheduleEntry(ramp, "step")]
+    return [*by_step, ScheduleEntry(scheduler, settings.interval, settings.frequency, settings.monitor)]

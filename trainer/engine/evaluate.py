@@ -1,12 +1,10 @@
-"""Evaluation loop, and the call of one of the task's steps."""
+"""Evaluation loop."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Literal
 
 import torch
-from lightning.fabric.plugins import MixedPrecision
-from torchmetrics import Metric
 
 from ..base.heartbeat import CALLBACKS, EVALUATION, SYNCHRONIZATION, heartbeat
 from ..config.lightning.base_classes import overrides
@@ -14,10 +12,10 @@ from ..core.callback_contract import CallbackContract
 from ..core.eval_weights import EvalWeights
 from ..core.hooks import positional
 from ..core.lightning_adapter import batch_transfer
-from ..core.lightning_compat import forward_module
 from ..core.metric_log import MetricLog
 from ..core.state import RunState, limited
-from ..core.trainer_view.view import TrainerView
+from ..core.trainer_view.view import view_of
+from .step_module import run_step, untouched_metrics
 
 Split = Literal["val", "test"]
 
@@ -74,7 +72,7 @@ def _evaluate_batches(
         heartbeat.beat()
         all_samples += samples
         batch = transfer(batch)
-        with nullcontext() if samples else untouched_metrics(state):
+        with nullcontext() if samples else untouched_metrics(state.task):
             output = _evaluation_step(state, stage, taken, batch, index)
         if samples:
             for observe in observers:
@@ -124,39 +122,3 @@ def _evaluation_step(state: RunState, stage: str, taken: int, batch: Any, index:
     output = run_step(state, f"{stage}_step", *(batch, index)[:taken])
     state.hooks(f"on_{stage}_batch_end", output, batch, index)
     return output
-
-
-def run_step(state: RunState, step: str, *arguments: Any) -> Any:
-    """One of the task's steps, through the strategy's wrapper and in the run's precision.
-
-    What Fabric's own wrapper adds to this costs 20 microseconds a step and rounds a float64 loss to float32.
-    """
-    precision = state.fabric.strategy.precision
-    if not isinstance(precision, MixedPrecision):
-        # Mixed precision leaves the batch alone, as Lightning's Trainer does; Fabric would round float labels as well.
-        arguments = precision.convert_input(arguments)
-    with precision.forward_context():
-        return forward_module(state.module)(step, *arguments)
-
-
-class untouched_metrics:
-    """Context after which Metric objects are as before: a dummy batch must not count."""
-
-    def __init__(self, state: RunState):
-        self._metrics = [m for m in state.task.modules() if isinstance(m, Metric)]
-
-    def __enter__(self) -> None:
-        self._kept = [(m, m._copy_state_dict(), m._update_count) for m in self._metrics]
-
-    def __exit__(self, *error: Any) -> None:
-        for metric, state, updates in self._kept:
-            for name, value in state.items():
-                setattr(metric, name, value)
-            metric._update_count = updates
-
-
-def view_of(state: RunState) -> TrainerView:
-    """The task's `self.trainer`."""
-    seen = state.task.trainer
-    assert isinstance(seen, TrainerView)
-    return seen

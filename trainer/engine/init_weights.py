@@ -15,12 +15,14 @@ from ..config.schema import PinnedWeights
 from ..core.checkpoints.checkpoint_content import is_dense, not_finite
 from ..core.checkpoints.checkpoint_io import newest, read, shards_of
 from ..core.checkpoints.sharded_checkpoint import together
+from ..core.network.trained_network import network_of
+from ..core.protocols import ComputesWeights, HasPublicNames
 from ..core.state import RunState
 
 _MOST_IMAGES = 5000
-"""From which a network may take weights: as many as airbench94 does."""
+"""Images that a network may take weights from: as many as airbench94 takes."""
 _MOST_VALUES = 1 << 24
-"""Of these images; 64 MB. Of large images there are fewer."""
+"""Values of all these images, 64 MB: of large images there are fewer."""
 _COUNTER = "num_batches_tracked"
 """A counter of BatchNorm that old public files lack and no forward of ours reads."""
 
@@ -42,16 +44,16 @@ def load_initial_weights(state: RunState) -> None:
 
 
 def _load_from_images(state: RunState) -> None:
-    """Of a network with `weights_from_images(images)`: the tensors by name that it computes of normalized images."""
-    compute = getattr(getattr(state.task, "model", None), "weights_from_images", None)
-    if compute is None:
+    """Load what a network with `weights_from_images(images)` computes of normalized training images."""
+    network = network_of(state.task)
+    if network is state.task or not isinstance(network, ComputesWeights):
         return
-    read = getattr(state.data, "plain_images", None)
-    if read is None:
+    images: Tensor | None = state.data.plain_images(_MOST_IMAGES, _MOST_VALUES)
+    if images is None:
         text = "takes weights from the training images, and only Leyden's datasets give them without augmentation"
-        raise ValueError(f"{type(state.task.model).__name__} {text}: dataset=cifar10, for example")
-    images = read(_MOST_IMAGES, _MOST_VALUES)
-    weights = {f"model.{name}": value for name, value in compute(images).items()}
+        raise ValueError(f"{type(network).__name__} {text}: dataset=cifar10, for example")
+    computed = network.weights_from_images(images)
+    weights = {f"model.{name}": value for name, value in computed.items()}
     if dist.is_initialized():  # another processor may round otherwise
         weights = {name: _of_first_worker(value, state.fabric.device) for name, value in weights.items()}
     _load(state.task, weights, "weights_from_images")
@@ -155,16 +157,18 @@ def _output_layer(own: Mapping[str, torch.Size]) -> set[str]:
 
 
 def _names_in(weights: Mapping[str, Tensor], task: nn.Module, own: Iterable[str]) -> dict[str, str]:
-    """By name of the task's tensors: that in a file, of the layout that names most of them there.
+    """The name in a file for each of the task's tensors, by the layout that names most of them there.
 
     A network with public weights of other names says so by `public_names(names)`: by layout, the name there for each.
     """
     own = list(own)
     layouts = [{name: name for name in own}, {name: name.removeprefix("model.") for name in own}]
-    public = getattr(getattr(task, "model", None), "public_names", None)
-    if public is not None:
+    network = network_of(task)
+    if network is not task and isinstance(network, HasPublicNames):
         inner = [name.removeprefix("model.") for name in own if name.startswith("model.")]
-        layouts += [{f"model.{name}": its for name, its in names.items()} for names in public(inner).values()]
+        layouts += [
+            {f"model.{name}": its for name, its in names.items()} for names in network.public_names(inner).values()
+        ]
     best = max(layouts, key=lambda names: sum(its in weights for its in names.values()))
     return {name: best.get(name, name) for name in own}
 

@@ -24,18 +24,19 @@ class Losses:
 
     def __init__(self, state: RunState):
         self._state = state
+        self._optimizer = state.raw_optimizer
         self._values: list[Tensor] = []
         self._steps: list[tuple[int, Any]] = []
-        """Of each loss: the optimizer step, counted from 1, and the learning rate of that step."""
+        """The optimizer step of each loss, counted from 1, and the learning rate of that step."""
         self._first_step = state.step + 1
 
     def add(self, loss: Tensor | None) -> None:
-        """Keep a part's loss; None where the task has skipped the batch."""
+        """Keep a part's loss; None: the task has skipped the batch."""
         self._values.append(torch.zeros((), device=self._state.fabric.device) if loss is None else loss.detach())
 
     def begin_update(self) -> None:
         """Note the step and the learning rate that the newest losses belong to."""
-        rate = self._state.raw_optimizer.param_groups[0]["lr"]
+        rate = self._optimizer.param_groups[0]["lr"]
         # a rate on the device changes in place, and to read it here would wait for the device
         of_step = (self._state.step + 1, rate.clone() if isinstance(rate, Tensor) else rate)
         self._steps += [of_step] * (len(self._values) - len(self._steps))
@@ -56,7 +57,7 @@ class Losses:
         finite = torch.isfinite(torch.stack(self._values).flatten())
         if not self._state.tolerates_divergence and not bool(finite.all()):
             position = int((~finite).nonzero()[0])
-            self.begin_update()  # of a step that was begun, where the data ended in it
+            self.begin_update()  # of a step that was begun, if the data ended in it
             step, rate = self._steps[position]
             raise NotFiniteValue(
                 f"the loss is {self._values[position].item()} at step {step}, learning rate {float(rate):.3g}: "

@@ -15,7 +15,7 @@ from ..base.rng import mix, seed_host
 from ..core.batch import Part
 from ..core.keyed.dropout import KeyedDropout
 from ..core.state import RunState
-from .evaluate import run_step
+from .step_module import run_step
 
 
 class PartDraws:
@@ -23,7 +23,8 @@ class PartDraws:
     resume on as many workers, whatever was drawn before.
 
     The seed is that of the part's first sample, hence of (seed, epoch, share); without keys it is mixed from (seed,
-    epoch, batch, rank). Workers that compute the same samples (spatial) draw apart by their ranks.
+    epoch, batch, rank). Workers that compute the same samples (spatial) draw apart by their ranks. A part that this
+    process has read with draws of its own goes on with them: seeding costs as much as a small network's forward.
     """
 
     def __init__(self, state: RunState):
@@ -35,11 +36,14 @@ class PartDraws:
 
     def begin(self, part: Part, epoch: int, batch_idx: int) -> None:
         """Seed torch's generators of the CPU and of this worker's GPU, Python's and NumPy's."""
+        if part.seeded and self._device is None:
+            return
         if part.keys is None:
             seed = mix(self._seed, epoch, batch_idx, self._rank)
         else:
             seed = mix(int(part.keys[0]), self._rank if self._same_samples else 0)
-        seed_host(seed)
+        if not part.seeded:
+            seed_host(seed)
         if self._device is not None:
             torch.cuda.default_generators[self._device.index].manual_seed(seed)
 
@@ -96,7 +100,7 @@ class _Watch:
             self._computing.pop()
 
         yield module.register_forward_pre_hook(begin)
-        # called where the forward raises, too: a model may catch that
+        # called if the forward raises, too: a model may catch that
         yield module.register_forward_hook(end, always_call=True)
 
     def look(self) -> None:

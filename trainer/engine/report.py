@@ -10,6 +10,7 @@ from ..base.log import log
 from ..base.paths import shown
 from ..base.versions import versions
 from ..config.hyperparameters import hyperparameters, title, varied
+from ..config.lightning.base_classes import overrides
 from ..core import threads
 from ..core.loggers.calls import call_logger
 from ..core.loggers.contract import LoggerContract
@@ -141,7 +142,7 @@ def _totals(sent: dict[str, float]) -> dict[str, float]:
 
 def _log_hyperparameters(state: RunState) -> None:
     config = state.config
-    name, parameters, differ = title(config, state.run_dir), hyperparameters(config), varied(config)
+    name, parameters, differ = title(config, state.run_dir), hyperparameters(config), varied(config.composition)
     for logger in state.fabric.loggers:
         if isinstance(logger, LoggerContract):
             call_logger(logger, logger.log_final, name, parameters, differ, _columns(state))
@@ -154,6 +155,10 @@ def _columns(state: RunState) -> list[str]:
     phases = ("val", "test", "train")
     names = [name for phase in phases for name in sorted(state.metrics) if name.split("/")[0] == phase]
     return sorted(names, key=lambda name: name != monitor)
+
+
+def _evaluates(state: RunState) -> bool:
+    return any(overrides(state.task, step) for step in ("validation_step", "test_step"))
 
 
 def print_end(state: RunState) -> None:
@@ -191,7 +196,7 @@ def print_end(state: RunState) -> None:
     log.info("next:  leyden view %s    # TensorBoard", name)
     if summary["status"] != "done":
         log.info("       leyden resume %s", name)
-    elif state.last_checkpoint is not None:
+    elif state.last_checkpoint is not None and _evaluates(state):
         log.info("       leyden eval %s", name)
     if summary.get("plan"):
         log.info("%s", planned_line(summary["plan"]))

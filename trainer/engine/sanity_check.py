@@ -2,7 +2,9 @@
 
 from ..base import rng
 from ..core.state import RunState, limited
-from .evaluate import evaluate, untouched_metrics, view_of
+from ..core.trainer_view.view import view_of
+from .evaluate import evaluate
+from .step_module import untouched_metrics
 
 
 def sanity_check(state: RunState) -> None:
@@ -23,7 +25,7 @@ def sanity_check(state: RunState) -> None:
     view.sanity_checking = True
     state.hooks("on_sanity_check_start")
     try:
-        with untouched_metrics(state):
+        with untouched_metrics(state.task):
             evaluate(state, "val", steps)
     finally:
         view.sanity_checking = False

@@ -36,11 +36,13 @@ class StepClock:
         self._ledger = ledger
         self._waited_before = dict(ledger.waits.read()) if ledger is not None else {}
         self._time = DeviceTime(device)
+        self._now = self._time.now
         self._phase = _OUTSIDE
 
     def begin(self) -> None:
         """A step begins: until its data is read, with what prepares the forward."""
-        self._sent, self._sent_between_nodes = self._bytes()
+        if self._ledger is not None:
+            self._sent, self._sent_between_nodes = self._bytes()
         self._enter(_FORWARD)
 
     def begin_data(self) -> None:
@@ -108,7 +110,7 @@ class StepClock:
 
     def _enter(self, phase: str) -> None:
         """Count the phase that ends here, and begin another."""
-        now = self._time.now()
+        now = self._now()
         if self._phase != _OUTSIDE:
             self._time.add(self._phase, self._since, now)
         self._phase, self._since = phase, now
@@ -117,6 +119,8 @@ class StepClock:
 
     def _count_sent(self) -> None:
         """Add the bytes sent since the step began."""
+        if self._ledger is None:
+            return
         sent, between_nodes = self._bytes()
         self._times.sent += sent - self._sent
         self._times.sent_between_nodes += between_nodes - self._sent_between_nodes

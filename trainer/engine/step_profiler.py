@@ -46,10 +46,14 @@ class StepProfiler(CallbackContract):
         """The training ended among the steps: what there is of them."""
         if self._profile is not None:
             self._end(state)
+        elif state.step < self._first and state.fabric.is_global_zero:
+            text = "trainer.profiler: the training has ended at step %d, before step %d: no step was profiled"
+            log.warning(text, state.step, self._first)
 
     @override
     def on_exception(self, state: RunState) -> None:
-        self.on_fit_end(state)
+        if self._profile is not None:
+            self._end(state)
 
     def _begin_at(self, state: RunState) -> None:
         """Begin where the next step is the first of them."""

@@ -2,28 +2,32 @@
 
 from typing import ClassVar
 
+from typing_extensions import override
+
 from ..base.heartbeat import SYNCHRONIZATION, heartbeat
 from ..core.communication.plain_values import all_gather_values
 from ..core.state import RunState
-from ..core.ticket_source import TicketSource
-from .epoch import Epoch
+from .loop import Epoch
 from .progress import ProgressFile
 
 
 class TicketEpoch(Epoch):
-    """An epoch in which workers synchronize to validate, to save, to stop, and at its end.
-
-    Args:
-        tickets: where workers draw their tickets.
-    """
+    """An epoch in which workers synchronize to validate, to save, to stop, and at its end."""
 
     asynchronous: ClassVar[bool] = True
 
-    def __init__(self, state: RunState, progress: ProgressFile, tickets: TicketSource):
+    def __init__(self, state: RunState, progress: ProgressFile):
         super().__init__(state, progress)
+        tickets = state.contract.ticket_source
+        assert tickets is not None
         self._tickets = tickets
 
-    def train_steps(self) -> None:
+    @override
+    def stop_if_asked(self) -> None:
+        return  # the others are at other steps: `_train_tickets` asks for a synchronization
+
+    @override
+    def make_steps(self) -> None:
         while self._train_range():
             pass
 
@@ -64,16 +68,18 @@ class TicketEpoch(Epoch):
         """Train the tickets that there are for this worker; what it needs of the others it asks for."""
         state, tickets = self.state, self._tickets
         parts = state.data.ticket_parts(state.epoch, tickets.numbers(), tickets.prefetches)
-        while self.train_step(parts):
+        while self.make_step(parts):
             tickets.ticket_done()
             if state.stop_request.signal is not None or state.time_limit.over:
                 tickets.request_sync("stop")
             elif state.save_wanted:
                 tickets.request_sync("save")
 
+    @override
     def save_between_steps(self) -> None:
-        return  # the others are at other steps: `_train_tickets` asks for a synchronization
+        return  # likewise
 
+    @override
     def agree_on_the_end(self) -> None:
         state = self.state
         if state.fabric.world_size == 1:

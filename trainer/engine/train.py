@@ -15,7 +15,7 @@ from ..base.paths import shown
 from ..base.regular_file import NotRegularFile
 from ..base.signals import STATUS, StopRequest
 from ..config.ended_runs import end_reason
-from ..config.evaluation_data import evaluates_initial_weights, metrics_file
+from ..config.evaluation_data import evaluates_initial_weights, metrics_file, own_dataset
 from ..config.faults import stated
 from ..config.job import JobSpec
 from ..core.callback_contract import CallbackContract
@@ -37,13 +37,13 @@ from ..runs.sessions import Session, merged
 from ..runs.summary import read_sessions, write_summary
 from .build import assemble
 from .checkpoints import checkpoint
-from .epoch import Stopped
 from .evaluate import evaluate
 from .init_weights import load_initial_weights
-from .loop import fit
+from .loop import Epoch, Stopped, fit
 from .monitored_schedules import refuse_monitor_before_validation
 from .network.teacher import load_teacher
 from .report import announce, finish, print_end
+from .ticket_epoch import TicketEpoch
 
 
 def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
@@ -68,6 +68,9 @@ def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
             recognize_content(state, resumed=job.verb == "resume")
             refuse_monitor_before_validation(state, resumed=job.verb == "resume")
             load_teacher(state)
+        elif state.fabric.is_global_zero and own_dataset() is None:
+            for text in changes_since(state.run_dir, state.data.found):
+                log.warning("the data may not be what the run was trained on: %s", text)
         begins = job.verb == "train" or evaluates_initial_weights()
         continued = not begins and continue_from(state, job.checkpoint, to_evaluate=job.is_evaluation)
         if not continued and job.is_evaluation and not begins:
@@ -146,7 +149,7 @@ def _fault_of_restoring(state: RunState, path: Path, content: dict[str, Any]) ->
 
 
 def _fits(state: RunState) -> checkpoint_io.Fits | None:
-    """Refuses checkpoints of another network; None where the task changes what it loads. Every worker must call it."""
+    """A check for checkpoints of another network; None: the task changes what it loads. Every worker must call it."""
     if state.hooks.find("on_load_checkpoint"):
         return None
     own = state.contract.full_shapes(state.task)
@@ -185,7 +188,7 @@ def train(state: RunState) -> str:
     """
     begin(state)
     try:
-        fit(state)
+        fit(state, Epoch if state.contract.ticket_source is None else TicketEpoch)
     except Stopped:
         status = stopped_status(state)
     else:
@@ -246,12 +249,15 @@ def evaluate_only(state: RunState) -> str:
     for split in ("val", "test"):
         if not state.data.has(split):
             continue
-        with averaged_over_views(state.task, getattr(state.data, "views", 1), state.data.classes):
+        with averaged_over_views(state.task, state.data.views, state.data.classes):
             values = evaluate(state, split, 1.0)
         found |= values
         for name, value in values.items():
             if state.fabric.is_global_zero:
                 log.info("%-12s %.6g", name, value)
+    if not found:
+        text = "nothing was evaluated: %s logs no metrics of validation and test images, or there are none"
+        log.info(text, type(state.task).__name__)
     state.call(CallbackContract.on_fit_end)
     file = metrics_file()
     if file is not None and state.fabric.is_global_zero:

@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
-from ..base.heartbeat import BACKWARD, DATA, FORWARD, UPDATE, heartbeat
+from ..base.heartbeat import BACKWARD, CALLBACKS, DATA, FORWARD, UPDATE, heartbeat
 from ..base.log import log
 from ..core.batch import Part
 from ..core.callback_contract import CallbackContract
@@ -18,13 +19,13 @@ from ..core.lightning_compat import can_skip_sync
 from ..core.metric_log import NoReduction
 from ..core.state import RunState
 from ..core.sync_batchnorm import statistics_kept
-from .evaluate import run_step, untouched_metrics
 from .gradients import Gradients
 from .losses import Losses
 from .network.compilation import own_gradients, uses_cuda_graphs
 from .part_draws import PartDraws, run_watched
 from .schedules import advance
 from .step_clock import StepClock
+from .step_module import step_runner, untouched_metrics
 
 _NO_CONTEXT = nullcontext()
 
@@ -55,16 +56,29 @@ class TrainingStep:
         self._transfer = batch_transfer(state)
         self._draws = PartDraws(state)
         self._can_skip_sync = can_skip_sync(state.fabric.strategy)
-        # Where a hook reads the gradients they are zeroed as in Lightning, after the forward; else before it, which
-        # takes less memory.
-        self._zeroes_late = bool(state.hooks.find("on_before_zero_grad")) and not state.contract.gradients_in_forward
+        hooks = state.hooks
+        self._on_batch_start = hooks.bound("on_train_batch_start")
+        self._on_batch_end = hooks.bound("on_train_batch_end")
+        self._before_backward = hooks.bound("on_before_backward")
+        self._after_backward = hooks.bound("on_after_backward")
+        self._before_zero_grad = hooks.bound("on_before_zero_grad")
+        self._before_optimizer_step = hooks.bound("on_before_optimizer_step")
+        # If a hook reads the gradients they are zeroed as in Lightning, after the forward; else before it, which takes
+        # less memory.
+        self._zeroes_late = self._before_zero_grad is not None and not state.contract.gradients_in_forward
         self._zeroed = self._has_gradients = False
+        self._optimizer = state.raw_optimizer
+        self._zeroes_as_torch = type(self._optimizer).zero_grad is Optimizer.zero_grad
+        self._run = step_runner(state)
         self._replays_graphs = uses_cuda_graphs(self._trainer.compile, state.fabric.device)
         self._output: Any = None
         self._loss: Tensor | None = None
 
-    def make(self, parts: Iterator[Part]) -> int | None:
-        """Returns the samples of the step over all workers; None where the data has ended."""
+    def run(self, parts: Iterator[Part]) -> int | None:
+        """Make a step. Returns its samples over all workers; None: the data has ended.
+
+        An error leaves the heartbeat in the phase that it was raised in.
+        """
         state, clock = self._state, self.clock
         clock.begin()
         state.log.begin_step()
@@ -73,19 +87,22 @@ class TrainingStep:
             self._zero_grad()
         samples = 0
         while True:
+            heartbeat.enter(DATA)
             clock.begin_data()
-            with heartbeat.phase(DATA):
-                part = next(parts, None)
-                if part is None:
-                    clock.no_step()
-                    return None
-                batch = self._transfer(part.batch)
+            part = next(parts, None)
+            if part is None:
+                clock.no_step()
+                heartbeat.enter(CALLBACKS)
+                return None
+            batch = self._transfer(part.batch)
             clock.end_data()
+            heartbeat.enter(FORWARD)
             self._compute_gradients(batch, part)
             samples += part.all_samples
             if part.ends_step:
-                with heartbeat.phase(UPDATE):
-                    self._update(part)
+                heartbeat.enter(UPDATE)
+                self._update(part)
+            heartbeat.enter(CALLBACKS)
             self._end_batch(batch)
             if part.ends_step:
                 clock.updated(samples)
@@ -108,23 +125,23 @@ class TrainingStep:
         """Gradients of one part, added to those of the parts before."""
         state = self._state
         self.incomplete = True
-        with heartbeat.phase(FORWARD):
-            state.log.begin_part(part.samples)
-            state.sample_keys.set(part.keys)
-            state.padding.now = part.samples == 0
-            self._draws.begin(part, state.epoch, self.batch_idx)
-            state.contract.begin_part(part)
-            # around the forward as well: that is where DDP decides whether this backward is averaged
-            with self._sync_context(part):
-                state.batch_idx = self.batch_idx
-                for hook in self._on_batch:
-                    hook(state, batch)
-                state.hooks("on_train_batch_start", batch, self.batch_idx)
-                with _NO_CONTEXT if part.samples else _nothing_counts(state):
-                    loss = self._forward(batch)
-                    if part.samples:
-                        self.losses.add(loss)
-                    self._backward(loss, part)
+        state.log.begin_part(part.samples)
+        state.sample_keys.set(part.keys)
+        state.padding.now = part.samples == 0
+        self._draws.begin(part, state.epoch, self.batch_idx)
+        state.contract.begin_part(part)
+        # around the forward as well: that is where DDP decides whether this backward is averaged
+        with self._sync_context(part):
+            state.batch_idx = self.batch_idx
+            for hook in self._on_batch:
+                hook(state, batch)
+            if self._on_batch_start is not None:
+                self._on_batch_start(batch, self.batch_idx)
+            with _NO_CONTEXT if part.samples else _nothing_counts(state):
+                loss = self._forward(batch)
+                if part.samples:
+                    self.losses.add(loss)
+                self._backward(loss, part)
 
     def _sync_context(self, part: Part) -> AbstractContextManager[Any]:
         """Gradients are averaged over workers in the backward of a step's last part alone."""
@@ -142,11 +159,14 @@ class TrainingStep:
         arguments = (batch, self.batch_idx) if self._takes_batch_idx else (batch,)
         if self._replays_graphs:
             torch.compiler.cudagraph_mark_step_begin()
-        run = run_step if self._state.drawing is not None else run_watched
-        self._output = output = run(self._state, "training_step", *arguments)
+        if self._state.drawing is None:
+            output = run_watched(self._state, "training_step", *arguments)
+        else:
+            output = self._run("training_step", *arguments)
+        self._output = output
         loss = output.get("loss") if isinstance(output, dict) else output
         if output is None:
-            self._refuse_to_skip(f"{type(self._state.task).__name__}.training_step")
+            self._refuse_to_skip()
             self._state.loss_watch.skip(self._state.task)
             return None
         if not isinstance(loss, Tensor):
@@ -156,7 +176,8 @@ class TrainingStep:
         # a reduced precision would round the part's weight
         return loss.float() if loss.dtype in (torch.bfloat16, torch.float16) else loss
 
-    def _refuse_to_skip(self, step: str) -> None:
+    def _refuse_to_skip(self) -> None:
+        step = f"{type(self._state.task).__name__}.training_step"
         if self._state.config.topology.workers > 1 or self._asynchronous:
             raise RuntimeError(
                 f"{step} returned None to skip a batch, which one synchronous worker alone can do: others would wait "
@@ -173,20 +194,29 @@ class TrainingStep:
             return
         state = self._state
         self._loss = scaled = loss if part.weight == 1.0 else loss * part.weight
-        with heartbeat.phase(BACKWARD):
-            self.clock.begin_backward()
-            state.hooks("on_before_backward", scaled)
-            self._has_gradients = True
-            state.fabric.backward(scaled)
-            if self._replays_graphs and (self._zeroes_late or not part.ends_step):
-                own_gradients(state.task.parameters())
-            state.hooks("on_after_backward")
-            self.clock.end_backward()
+        heartbeat.enter(BACKWARD)
+        self.clock.begin_backward()
+        if self._before_backward is not None:
+            self._before_backward(scaled)
+        self._has_gradients = True
+        state.fabric.backward(scaled)
+        if self._replays_graphs and (self._zeroes_late or not part.ends_step):
+            own_gradients(state.task.parameters())
+        if self._after_backward is not None:
+            self._after_backward()
+        self.clock.end_backward()
 
     def _zero_grad(self) -> None:
         self._zeroed = True
-        self._state.hooks("on_before_zero_grad", self._state.raw_optimizer)
-        self._state.raw_optimizer.zero_grad(set_to_none=True)
+        if self._before_zero_grad is not None:
+            self._before_zero_grad(self._optimizer)
+        if not self._zeroes_as_torch:
+            self._optimizer.zero_grad(set_to_none=True)
+            return
+        # what torch's own does, but for a mark in its profiles that takes as long as a small layer's forward
+        for group in self._optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = None
 
     def _update(self, part: Part) -> None:
         state = self._state
@@ -194,7 +224,8 @@ class TrainingStep:
         epoch_began = state.step - state.step_in_epoch
         self.advance_to(epoch_began + before)
         self.losses.begin_update()
-        state.hooks("on_before_optimizer_step", state.raw_optimizer)
+        if self._before_optimizer_step is not None:
+            self._before_optimizer_step(self._optimizer)
         self._gradients.forget_norm()
         if self._has_gradients:
             self._gradients.clip(epoch_began + after)
@@ -205,7 +236,7 @@ class TrainingStep:
         self.advance_to(epoch_began + after)
 
     def _just_logged(self, entry: ScheduleEntry) -> dict[str, float]:
-        """Metrics of the step, where a schedule monitors one: over all workers, or their rates would differ."""
+        """Metrics of the step, if a schedule monitors one: over all workers, or their rates would differ."""
         if entry.monitor is None:
             return {}
         state = self._state
@@ -214,16 +245,16 @@ class TrainingStep:
 
     def _end_batch(self, batch: Any) -> None:
         """The hook sees the weights after the step, if this part has ended one."""
-        if self._state.hooks.find("on_train_batch_end"):
+        if self._on_batch_end is not None:
             more = self._output if isinstance(self._output, dict) else {}
             outputs = {} if self._loss is None else {**more, "loss": self._loss.detach()}
-            self._state.hooks("on_train_batch_end", outputs, batch, self.batch_idx)
+            self._on_batch_end(outputs, batch, self.batch_idx)
         self.batch_idx += 1
         self._loss = self._output = None
 
 
 @contextmanager
 def _nothing_counts(state: RunState) -> Iterator[None]:
-    """For a dummy batch: neither metrics nor statistics of batch normalization take it in."""
-    with untouched_metrics(state), statistics_kept(state.task):
+    """Context in which neither metrics nor statistics of batch normalization take a batch in, for a dummy batch."""
+    with untouched_metrics(state.task), statistics_kept(state.task):
         yield

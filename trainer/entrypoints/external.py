@@ -6,17 +6,21 @@ import time
 from ..base.errors import ConfigError, refuse
 from ..base.handshake import SECRET
 from ..base.paths import shown
+from ..base.signals import StopRequest
 from ..config.job import JobSpec
 from ..hardware.affinity import bind
 from ..hardware.comm_env import apply
 from ..hardware.discovery.addresses import interface_towards
 from ..launch.external.announcement import Announcement
+from ..launch.external.placement import processes_per_node, role_of
 from ..launch.external.rendezvous import ExternalRendezvous
 from ..launch.external.starters import LAUNCHER
-from ..launch.roles import LocalNode, Role, environment_of, is_alone
+from ..launch.external.stop_relay import StopRelay
+from ..launch.roles import LocalNode, environment_of, is_alone
 from ..launch.store import LOOPBACK
 from ..runs.folder import FROZEN
 from ..runs.secret import shared_secret
+from .server import serve_in_process
 from .worker import run_in_process
 
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
@@ -37,7 +41,7 @@ def lead(job: JobSpec, listens: bool = True) -> int:
     rendezvous = ExternalRendezvous.current
     if rendezvous is None:
         text = "another program starts the processes of this run, each with this same command"
-        remedy = f"torchrun --nproc_per_node={job.config.topology.devices_per_node} --no-python leyden ..., "
+        remedy = f"torchrun --nproc_per_node={processes_per_node(job.config)} --no-python leyden ..., "
         raise refuse(LAUNCHER, text, "external", f"{remedy}or {LAUNCHER}=local")
     store, secret = rendezvous.serve(), shared_secret(job.run_dir)
     run = Announcement(*job.to_argv(), store.host, store.port)
@@ -68,15 +72,15 @@ def follow(rendezvous: ExternalRendezvous, listens: bool = True) -> int:
 def _work(job: JobSpec, rendezvous: ExternalRendezvous, run: Announcement, secret: bytes, listens: bool) -> int:
     rank, config, topology = rendezvous.world.rank, job.config, job.config.topology
     interface = None if run.address == LOOPBACK else interface_towards(run.address)
-    node = LocalNode(rank // topology.devices_per_node, topology.nodes, interface)
+    role = role_of(rank, config)
+    node = LocalNode(rank // processes_per_node(config), topology.nodes, interface)
     apply(topology, job.run_dir, rank)
     # of one worker, too: the group that a strategy makes for it cannot listen at the rendezvous
     os.environ |= dict(_store_variables(run, rendezvous, secret))
     if not is_alone(config):
-        os.environ |= environment_of(Role("worker", rank), config, node)
+        os.environ |= environment_of(role, config, node)
         if rendezvous.world.local_rank is not None:
             os.environ["LOCAL_RANK"] = str(rendezvous.world.local_rank)
-    bind(topology, rank % topology.devices_per_node)
 
     def reports(error: Exception) -> bool:
         first = rendezvous.first_to_fail()
@@ -87,7 +91,12 @@ def _work(job: JobSpec, rendezvous: ExternalRendezvous, run: Announcement, secre
                 time.sleep(_AFTER_THE_FIRST_S)
         return first
 
-    return run_in_process(job, listens, reports)
+    stop_request = StopRequest()
+    with StopRelay(rendezvous, stop_request):
+        if role.kind == "server":
+            return serve_in_process(job, role.number, listens, reports, stop_request)
+        bind(topology, role.number % topology.devices_per_node)
+        return run_in_process(job, listens, reports, stop_request)
 
 
 def _store_variables(run: Announcement, rendezvous: ExternalRendezvous, secret: bytes) -> list[tuple[str, str]]:

@@ -29,13 +29,17 @@ from ..runs.folder import remove_unstarted, storage_of
 
 
 def run_in_process(
-    job: JobSpec, listens: bool = True, reports: Callable[[Exception], bool] = lambda error: True
+    job: JobSpec,
+    listens: bool = True,
+    reports: Callable[[Exception], bool] = lambda error: True,
+    stop_request: StopRequest | None = None,
 ) -> int:
     """Run a worker in this process, which no agent watches over.
 
     Args:
         listens: whether stop signals are handled.
         reports: whether this worker is the one that reports the error that ends the run. One that is not is silent.
+        stop_request: of this process; None: one of its own.
 
     Returns:
         The exit code; 3 where the preflight refuses this machine.
@@ -43,7 +47,8 @@ def run_in_process(
     Raises:
         ValueError: a user's mistake; what `train` had written is removed.
     """
-    stop_request = StopRequest()
+    stop_request = stop_request or StopRequest()
+    StopRequest.current = stop_request
     previous = stop_request.listen() if listens else {}
     watchdog = start_watchdog(job)
     try:
@@ -67,9 +72,10 @@ def run_in_process(
         raise
     except Exception as error:
         if reports(error):
-            _report_failure(error, job)
+            report_failure(error, job, worker_number())
         return 1
     finally:
+        StopRequest.current = None
         if watchdog is not None:
             watchdog.stop()
         close_log()
@@ -78,8 +84,13 @@ def run_in_process(
         restore_handlers(previous)
 
 
-def _report_failure(error: Exception, job: JobSpec) -> None:
-    from ..runs.failure_report import report_failure
+def report_failure(error: Exception, job: JobSpec, rank: int) -> None:
+    """Record the error that ends the run, and print it.
+
+    Args:
+        rank: of the process; -1: a server.
+    """
+    from ..runs import failure_report
     from ..runs.summary import mark_failed
 
     message = printable(str(error) if isinstance(error, Explained) else f"{type(error).__name__}: {error}")
@@ -87,8 +98,8 @@ def _report_failure(error: Exception, job: JobSpec) -> None:
     close_log()  # whose descriptor the summary may need
     if not job.is_evaluation:
         # first: the terminal may be a file on the disk that is full
-        mark_failed(job.run_dir, message, worker_number())
-    report_failure(job.run_dir, job.verb, message, trace)
+        mark_failed(job.run_dir, message, rank)
+    failure_report.report_failure(job.run_dir, job.verb, message, trace)
 
 
 def start_watchdog(job: JobSpec) -> Watchdog | None:

@@ -9,9 +9,8 @@ from ..config.schema import Config
 from ..core import threads
 from ..core.state import RunState
 from ..engine.build import Shared, assemble
-from ..engine.epoch import HandedOff, Stopped
 from ..engine.init_weights import load_initial_weights
-from ..engine.loop import fit
+from ..engine.loop import Epoch, HandedOff, Stopped, fit
 from ..engine.monitored_schedules import refuse_monitor_before_validation
 from ..engine.network.teacher import load_teacher
 from ..engine.train import begin, end, stopped_status, test
@@ -67,7 +66,7 @@ def train(state: RunState, epoch: int, partitions: Sequence[int], stop_reason: s
         epoch_began = state.step - state.step_in_epoch
         state.leaves_at = epoch_began + order.ends(epoch)[len(partitions) - 1]
     try:
-        fit(state)
+        fit(state, Epoch)
         status = test(state)
     except HandedOff:
         return "left"

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.adaptive_clipping import clip_adaptively
+from ..core.network.trained_network import network_of
 from .conv_workspace import workspace
 from .fake_training import FakeTraining
 from .layer_segments import LayerSegments
@@ -85,8 +86,7 @@ def step(training: FakeTraining, samples: int, recorder: Recorder) -> tuple[Step
     storages.follow(_kept(task), "parameters")
     storages.follow(_tensors(list(training.optimizer.state.values())), "optimizer")
     storages.follow([tensor for average in training.averages for tensor in average], "optimizer")
-    network = getattr(task, "model", None)
-    followed = network if isinstance(network, nn.Module) else task
+    followed = network_of(task)
     parts = min(trainer.accumulate_grad_batches, samples)
     with recorder, segments.following(followed, "network"), _gradients_seen(training, segments, storages):
         for part in range(parts):

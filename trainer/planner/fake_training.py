@@ -29,6 +29,7 @@ from ..core.keyed.modules import keyed
 from ..core.network.activation_checkpointing import checkpoint_activations
 from ..core.network.freezing import Freezing
 from ..core.network.optimizer import built_optimizer, optimizer_options
+from ..core.network.trained_network import network_of
 from ..core.protocols import Student
 from ..core.task_contract import takes_multi_label
 from ..hardware.topology import device_kind
@@ -111,7 +112,7 @@ def fake_training(config: Config) -> FakeTraining:
     sample_keys = SampleKeys()
     if config.trainer.exact_dropout:
         keyed(task, sample_keys)
-    checkpoint_activations(getattr(task, "model", task), config.trainer.activation_checkpointing)
+    checkpoint_activations(network_of(task), config.trainer.activation_checkpointing)
     Freezing(task, config.model).begin_epoch(0)
     options = optimizer_options(config, task)
     optimizer = _optimizer(config, task, options)

@@ -93,10 +93,11 @@ class Sweep:
             require_optuna()
             from .study.plan import StudyPlan
 
+            origin = self._composer.origin(self._overrides)
             try:
-                return StudyPlan(self._master, self._wanted, goes_on)
+                return StudyPlan(self._master, self._wanted, goes_on, origin)
             except ConfigError as error:
-                raise error.located(self._composer.origin(self._overrides).where) from None
+                raise error.located(origin.where) from None
         if is_adaptive(self._master):
             configure_sweeper(self._master, self._composer.origin(self._overrides))
         return None

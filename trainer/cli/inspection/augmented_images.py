@@ -9,6 +9,7 @@ from ...compose.composer import Composer
 from ...config.schema import Config
 
 if TYPE_CHECKING:
+    from PIL.Image import Image
     from torch import Tensor
 
 _SAMPLES, _EPOCHS = 8, 8
@@ -17,11 +18,15 @@ _SAMPLES, _EPOCHS = 8, 8
 def draw_augmented_images(overrides: Sequence[str], config_dir: str | None, file: Path) -> int:
     """Write an image with a row for each of the first training samples and a column for each epoch.
 
+    Args:
+        file: a .png, or a folder, where TensorBoard shows it.
+
     Raises:
         ConfigError: a mistake in the config, data that cannot be read, or a file that cannot be written.
     """
-    if file.suffix.lower() != ".png" or not file.absolute().parent.is_dir():
-        raise refuse("--out", "must be a .png file in a folder that exists", str(file), "--out augment.png")
+    if not file.is_dir() and (file.suffix.lower() != ".png" or not file.absolute().parent.is_dir()):
+        text = "must be a .png file in a folder that exists, or a folder, for TensorBoard"
+        raise refuse("--out", text, str(file), "--out augment.png")
     config = Composer(config_dir).run(overrides).config
     try:
         sheet = _sheet(config)
@@ -32,12 +37,24 @@ def draw_augmented_images(overrides: Sequence[str], config_dir: str | None, file
     # not above: a mistake in the config does not wait for torch
     from ...components.callbacks.train_images import grid
 
+    picture = grid(sheet, _EPOCHS)
     try:
-        grid(sheet, _EPOCHS).save(file)
+        if file.is_dir():
+            _log(picture, file)
+        else:
+            picture.save(file)
     except OSError as error:
         raise refuse("--out", f"cannot be written: {error}", str(file), "--out FILE.png", executed=True) from error
     print(f"{file}: {len(sheet) // _EPOCHS} training samples, one a row, in epochs 0 to {_EPOCHS - 1}")
     return 0
+
+
+def _log(picture: "Image", folder: Path) -> None:
+    from numpy import asarray
+    from torch.utils.tensorboard import SummaryWriter
+
+    with SummaryWriter(str(folder)) as writer:
+        writer.add_image("images/augment", asarray(picture), dataformats="HWC")
 
 
 def _sheet(config: Config) -> "Tensor":

@@ -37,7 +37,7 @@ class ConfusionMatrix(CallbackContract):
             raise ValueError(f"callbacks.confusion_matrix.max_classes={max_classes} must be at least 2")
         self.max_classes = max_classes
         self.counts: dict[str, Tensor] = {}
-        """By split: int64, (classes, classes)."""
+        """The matrix of each split: int64, (classes, classes)."""
         self._training = False
 
     @override
@@ -65,7 +65,7 @@ class ConfusionMatrix(CallbackContract):
         """Report the matrices. Collective."""
         if not self._training:
             return
-        names = getattr(state.data, "class_names", None)
+        names = state.data.class_names
         sizes = [(split, len(self.counts[split])) for split in sorted(self.counts)]
         for split, classes in broadcast_value(sizes, state.fabric.strategy):
             total = state.fabric.all_reduce(self._of(split, classes, state.fabric.device), reduce_op="sum")

@@ -18,6 +18,7 @@ from ...core.callback_contract import CallbackContract
 from ...core.eval_weights import EvalWeights
 from ...core.loggers.calls import call_logger
 from ...core.loggers.contract import LoggerContract
+from ...core.network.trained_network import network_of
 from ...core.state import RunState
 
 FOLDER = "inspect"
@@ -82,12 +83,12 @@ class Inspection(CallbackContract):
         # not at the top: the first step does not wait for pictures
         from ...diagnostics.inspection.report.distributions import gradients
         from ...diagnostics.inspection.report.report import report
-        from ...diagnostics.inspection.report.subject import Subject, network_of
+        from ...diagnostics.inspection.report.subject import Subject
 
         device, data = state.fabric.device, state.data
         generators = rng.capture(device)
         try:
-            names = getattr(data, "class_names", None) or []
+            names = data.class_names or []
             subject = Subject(state.task, data, names, device, self.settings["images"], self.settings["batch_size"])
             for found in report(subject, self.settings):
                 heartbeat.beat()

@@ -1,4 +1,4 @@
-"""Progress of a run: a bar on a terminal, plain lines elsewhere."""
+"""Progress of a run: a bar on a terminal and in a notebook, plain lines elsewhere."""
 
 import math
 import sys
@@ -8,6 +8,7 @@ from datetime import timedelta
 from threading import Event, Thread
 from time import monotonic
 
+from rich import get_console
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
@@ -20,9 +21,12 @@ from ...core.callback_contract import CallbackContract
 from ...core.metric_log import NoReduction
 from ...core.state import RunState
 from ...core.step_timer import Pace
+from .notebook_bar import NotebookBar, in_notebook
 
 _REFRESH_S = 0.2
 _LINE_S = 10.0
+_LABELLED = 64
+"""Columns of a terminal from which on the times beside the bar have labels."""
 _GAP = "  "
 """Between two metrics of a line."""
 _LONGEST_SILENCE_S = 30.0
@@ -33,7 +37,7 @@ class Progress(CallbackContract):
     """Steps done, time left, and the newest metrics."""
 
     def __init__(self) -> None:
-        self._bar: _Bar | None = None
+        self._bar: _Bar | NotebookBar | None = None
         self._phase_reporter: _PhaseReporter | None = None
         self._next = math.inf
 
@@ -46,6 +50,8 @@ class Progress(CallbackContract):
         if sys.stdout.isatty():
             self._bar = _Bar(state)
             self._bar.start()
+        elif in_notebook():
+            self._bar = NotebookBar(state)
         else:
             self._phase_reporter = _PhaseReporter(state)
 
@@ -56,7 +62,7 @@ class Progress(CallbackContract):
             return
         if self._bar is not None:
             self._next = now + _REFRESH_S
-            self._bar.show(state)
+            self._draw(self._bar, state)
         else:
             self._next = now + _LINE_S
             self._print(f"{_position(state)}  {self._metrics(state)}")
@@ -67,7 +73,7 @@ class Progress(CallbackContract):
             return
         self._next = monotonic() + (_REFRESH_S if self._bar else _LINE_S)
         if self._bar is not None:
-            self._bar.show(state)
+            self._draw(self._bar, state)
         cut_short = state.step_in_epoch > 0
         epoch = f"epoch {state.epoch + cut_short} of {state.config.trainer.max_epochs}"
         where = f", ended at step {state.step}" if cut_short else ""
@@ -80,6 +86,12 @@ class Progress(CallbackContract):
     @override
     def on_exception(self, state: RunState) -> None:
         self._close()
+
+    def _draw(self, bar: "_Bar | NotebookBar", state: RunState) -> None:
+        if isinstance(bar, NotebookBar):
+            bar.show(state, _position(state), self._metrics(state))
+        else:
+            bar.show(state)
 
     def _print(self, line: str) -> None:
         log.info("%s", line)
@@ -111,9 +123,11 @@ class _Bar(RichProgress):
 
     def __init__(self, state: RunState):
         self._metrics = ""
+        after, left = ([TextColumn(label)] if get_console().width >= _LABELLED else [] for label in ("after", "left"))
         super().__init__(
             TextColumn("epoch {task.fields[epoch]}"), BarColumn(bar_width=None), MofNCompleteColumn(),
-            TimeElapsedColumn(), TimeRemainingColumn(), transient=True, refresh_per_second=4, expand=True,
+            *after, TimeElapsedColumn(), TimeRemainingColumn(), *left, transient=True,
+            refresh_per_second=4, expand=True,
         )  # fmt: skip
         self._task = self.add_task("", total=state.total_steps, completed=state.step, epoch=state.epoch + 1)
 

@@ -74,8 +74,9 @@ def _images_of(batch: Any) -> Tensor | None:
 
 def _pixels(state: RunState, images: Tensor) -> Tensor:
     """Images as uint8 on the CPU; with unknown normalization, scaled from their minimum to their maximum."""
-    if hasattr(state.data, "pixels"):
-        return state.data.pixels(images)
+    known: Tensor | None = state.data.pixels(images)
+    if known is not None:
+        return known
     values = images.detach().float().cpu()
     low, high = values.min(), values.max()
     return values.sub(low).mul(255.0 / max(float(high - low), 1e-30)).to(torch.uint8)

@@ -68,8 +68,12 @@ class WeightAverage(CallbackContract):
         shapes = state.contract.full_shapes(state.task)
         for name, _ in state.task.named_parameters():
             is_divided = shards is not None and f"{loaded['prefix']}{name}" in shards.tensors
-            if name in shapes and not is_divided and average[name].shape != shapes[name]:
+            if name not in shapes or is_divided:
+                continue
+            if average[name].shape != shapes[name]:
                 raise ValueError(f"the average of {name} has shape {tuple(average[name].shape)}")
+            if not average[name].isfinite().all():
+                raise ValueError(f"the average of {name} has NaN or infinite values")
 
     def whole_average(self, state: RunState) -> dict[str, Tensor]:
         """By the parameters' names, in one device's layout except for `pieces`. Collective."""

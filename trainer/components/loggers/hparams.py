@@ -12,17 +12,20 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import api_pb2, metadata
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData, SessionEndInfo, SessionStartInfo
 
+Parameters = Mapping[str, int | float | str | bool]
 _TYPES = ((bool, api_pb2.DATA_TYPE_BOOL), ((int, float), api_pb2.DATA_TYPE_FLOAT64), (str, api_pb2.DATA_TYPE_STRING))
 
 
-def records(
-    name: str, parameters: Mapping[str, int | float | str | bool], varied: Collection[str], metrics: Collection[str]
-) -> list[Summary]:
-    """Records of experiment, start and end of a run.
+def records(name: str, parameters: Parameters, varied: Collection[str], metrics: Collection[str]) -> list[Summary]:
+    """Records of experiment, start and end of a run. Arguments: see `experiment` and `started`."""
+    return [experiment(parameters, varied, metrics), started(name, parameters), ended(True)]
+
+
+def experiment(parameters: Parameters, varied: Collection[str], metrics: Collection[str]) -> Summary:
+    """The columns of the table.
 
     Args:
-        name: of the run in the table.
-        parameters: hyperparameters and their values.
+        parameters: hyperparameters and a value of each.
         varied: hyperparameters that differ between the runs of the experiment, listed first.
         metrics: tags of scalars, in the order of the columns.
     """
@@ -30,17 +33,23 @@ def records(
         api_pb2.HParamInfo(name=key, type=_type(value), differs=key in varied) for key, value in parameters.items()
     ]
     columns = [api_pb2.MetricInfo(name=api_pb2.MetricName(tag=tag)) for tag in metrics]
+    content = HParamsPluginData(experiment=api_pb2.Experiment(hparam_infos=infos, metric_infos=columns))
+    return _summary(metadata.EXPERIMENT_TAG, content)
+
+
+def started(name: str, parameters: Parameters) -> Summary:
+    """A row of the table, by the run's name there."""
     start = SessionStartInfo(group_name=name)
     for key, value in parameters.items():
         kind = "bool" if isinstance(value, bool) else "string" if isinstance(value, str) else "number"
         setattr(start.hparams[key], f"{kind}_value", value)
-    experiment = api_pb2.Experiment(hparam_infos=infos, metric_infos=columns)
-    end = SessionEndInfo(status=api_pb2.STATUS_SUCCESS)
-    return [
-        _summary(metadata.EXPERIMENT_TAG, HParamsPluginData(experiment=experiment)),
-        _summary(metadata.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=start)),
-        _summary(metadata.SESSION_END_INFO_TAG, HParamsPluginData(session_end_info=end)),
-    ]
+    return _summary(metadata.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=start))
+
+
+def ended(success: bool) -> Summary:
+    """How a row's run ended."""
+    end = SessionEndInfo(status=api_pb2.STATUS_SUCCESS if success else api_pb2.STATUS_FAILURE)
+    return _summary(metadata.SESSION_END_INFO_TAG, HParamsPluginData(session_end_info=end))
 
 
 def _type(value: int | float | str | bool) -> int:

@@ -14,11 +14,14 @@ from typing_extensions import override
 
 from ...core.loggers.contract import LoggerContract
 from ...core.loggers.files import cut_events
-from .chart_layout import LAYOUT, NO_CHART
 from .lossy import LossyLog
+from .time_shares import shares
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
+
+_NO_CHART = "epoch"
+"""A value of every log that is a count of time, not a result: it stays in metrics.csv."""
 
 
 class TensorBoard(LoggerContract, TensorBoardLogger):
@@ -29,6 +32,9 @@ class TensorBoard(LoggerContract, TensorBoardLogger):
     def __init__(self, root_dir: str):
         super().__init__(root_dir=root_dir, name="", version="")
         self._described = any(Path(root_dir).glob("events.out.tfevents.*"))
+        self._logged: set[str] = set()
+        """Names of the metrics so far, until the layout of their charts has been written."""
+        self._laid_out = False
         self._lossy = LossyLog(Path(root_dir) / "events.out.tfevents")
 
     @property
@@ -65,9 +71,21 @@ class TensorBoard(LoggerContract, TensorBoardLogger):
             config = (Path(self.root_dir) / "config.yaml").read_text()
             indented = "".join(f"    {line}\n" for line in config.splitlines())
             self.experiment.add_text("config", indented, 0)
-            self.experiment.add_custom_scalars(LAYOUT)
-        super().log_metrics({name: value for name, value in metrics.items() if name != NO_CHART}, step)
+        shown = {name: value for name, value in metrics.items() if name != _NO_CHART} | shares(metrics)
+        super().log_metrics(shown, step)
+        self._logged |= shown.keys()
+        validated = any(name.startswith("val/") for name in self._logged)
+        if validated and any(name.startswith("time/") for name in self._logged):
+            self._lay_out()
         self.experiment.flush()
+
+    def _lay_out(self) -> None:
+        """Write the layout of the charts that have values by now, once: TensorBoard reads one of each run."""
+        from .chart_layout import layout
+
+        if self._logged and not self._laid_out:
+            self._laid_out = True
+            self.experiment._get_file_writer().add_summary(layout(self._logged))
 
     @override
     def log_histogram(self, name: str, counts: Mapping[int, int], step: int, /) -> None:
@@ -110,6 +128,7 @@ class TensorBoard(LoggerContract, TensorBoardLogger):
 
     @override
     def finalize(self, status: str) -> None:
+        self._write(self._lay_out)
         self._write(lambda: super(TensorBoard, self).finalize(status))
 
     @override

@@ -27,9 +27,11 @@ class Classification(TaskContract, LightningModule):
         class_weights: factor on each class's loss; None: all 1.
         focal_gamma: exponent of focal.
         metrics: further metrics of validation and test (`EvaluationMetrics`).
+        target_threshold: of bce, targets above it are 1 and all others 0; None: as they are.
 
     Raises:
-        ValueError: another loss, another number of weights than classes, or an unknown metric.
+        ValueError: another loss, another number of weights than classes, a threshold that is none of the loss, or an
+            unknown metric.
     """
 
     multi_label: ClassVar[bool | None] = False
@@ -72,11 +74,12 @@ class Classification(TaskContract, LightningModule):
         class_weights: Sequence[float] | None = None,
         focal_gamma: float = 2.0,
         metrics: Wanted = (),
+        target_threshold: float | None = None,
     ):
         super().__init__()
         self.model = model
         self.classes = classes
-        self.loss = ClassificationLoss(classes, loss, label_smoothing, class_weights, focal_gamma)
+        self.loss = ClassificationLoss(classes, loss, label_smoothing, class_weights, focal_gamma, target_threshold)
         self.metrics = EvaluationMetrics(metrics, classes)
 
     def forward(self, images: Tensor) -> Tensor:

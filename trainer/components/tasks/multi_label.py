@@ -1,7 +1,7 @@
 """task=multi_label: images that have any number of classes, or none."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from lightning.pytorch import LightningModule
@@ -14,7 +14,7 @@ from .metrics import EvaluationMetrics, Wanted
 
 
 class MultiLabel(TaskContract, LightningModule):
-    """Binary cross entropy of each class by itself, mean over classes and samples.
+    """Binary cross entropy, or focal loss, of each class by itself, mean over classes and samples.
 
     Targets are float32 (batch, classes): 1 where an image has the class, 0 where not, fractions after mixup. A class is
     predicted where its score is greater than 0, a probability over a half.
@@ -28,9 +28,11 @@ class MultiLabel(TaskContract, LightningModule):
         label_smoothing: part of the target that is spread uniformly over the classes.
         class_weights: factor on each class's loss; None: all 1.
         metrics: further metrics of validation and test (`EvaluationMetrics`).
+        loss: bce or focal (binary_focal of `ClassificationLoss`).
+        focal_gamma: exponent of focal.
 
     Raises:
-        ValueError: another number of weights than classes; in a step, targets that are no vectors.
+        ValueError: another loss, another number of weights than classes; in a step, targets that are no vectors.
     """
 
     multi_label: ClassVar[bool | None] = True
@@ -51,10 +53,15 @@ class MultiLabel(TaskContract, LightningModule):
         label_smoothing: float = 0.0,
         class_weights: Sequence[float] | None = None,
         metrics: Wanted = (),
+        loss: Literal["bce", "focal"] = "bce",
+        focal_gamma: float = 2.0,
     ):
         super().__init__()
+        if loss not in ("bce", "focal"):
+            raise ValueError(f"loss={loss!r} must be one of bce, focal")
         self.model = model
-        self.loss = ClassificationLoss(classes, "bce", label_smoothing, class_weights)
+        kind = "binary_focal" if loss == "focal" else "bce"
+        self.loss = ClassificationLoss(classes, kind, label_smoothing, class_weights, focal_gamma)
         self.metrics = EvaluationMetrics(metrics, classes, multi_label=True)
 
     def forward(self, images: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 from typing_extensions import override
 
-from ...core.output_layer import output_parameters
+from ...core.network.output_layer import output_parameters
 from ...core.sync_batchnorm import Padding
 from ...core.task_contract import TaskContract
 from .contrastive import gathered, normalized, nt_xent
@@ -40,7 +40,7 @@ class SimCLR(TaskContract, LightningModule):
     """
 
     views: ClassVar[int] = 2
-    """Of each sample in a batch, in adjacent rows."""
+    """Views of each sample, in adjacent rows of a batch."""
 
     LOGGED: ClassVar[Mapping[str, int]] = {"train/loss": 1, "train/acc": 1}
     """Logged metrics, for any number of classes."""
@@ -71,7 +71,7 @@ class SimCLR(TaskContract, LightningModule):
         self.temperature = temperature
         self._padding, self._most = Padding(), 0
         self._group: Any = None
-        """Of all workers; None: there is one."""
+        """The process group of all workers; None: there is one worker."""
 
     def share_batches(self, padding: Padding, most_samples: int) -> None:
         """Take negatives from the other workers.

@@ -18,7 +18,7 @@ from ...base.errors import ConfigError, Problem, listed, nearest, refuse
 from ...base.open_files import open_file_error
 from ...base.paths import exists, shown
 from ..hydra_compat import yaml_file
-from ..known_names import known_choice, timm_choice
+from ..known_names import known, known_choice, timm_choice
 from ..validation import unknown_key
 from .remedies import as_command
 from .request import CompositionRequest, spellings
@@ -26,6 +26,8 @@ from .several_values import joined_words, one_more, several_values
 
 _LONG = 500
 """Characters of an override that no person types."""
+_IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
+"""A class in a module, as `torch.optim.NAdam`."""
 
 
 def explained(error: Exception, request: CompositionRequest) -> ConfigError:
@@ -136,14 +138,15 @@ def _in_list(typed: str, name: str, meant: str) -> str:
 
 
 def _no_such_choice(group: str, name: str, options: list[str], where: str) -> ConfigError:
-    if (group, name) == ("hydra/sweeper", "optuna"):
-        return refuse(group, "is not installed", name, "pip install 'leyden[optuna]'", where)
-    known = known_choice(group, name) or (timm_choice(name, options) if group == "model" else "")
-    close = None if known else nearest(name, options)
+    elsewhere = known_choice(group, name) or (timm_choice(name, options) if group == "model" else "")
+    close = None if elsewhere else nearest(name, options)
     meant = f"; did you mean {close}?" if close else ""
     text = f"there is no such choice{meant}\n{group} can be {listed(options)}"
     text += "; model=timm is any network of timm, with leyden[timm]" if group == "model" else ""
-    remedy = known or (f"{group}={close}" if close else "")
+    remedy = elsewhere or (f"{group}={close}" if close else "")
+    if not remedy and _IMPORT_PATH.fullmatch(name):
+        node = f"+{group}.own" if group in ("callbacks", "logger") else group
+        remedy = f"{node}._target_={name}"
     if group == "dataset" and not remedy and exists(name):
         remedy = f"dataset=image_folder dataset.root={name}"
     return refuse(group, text, name, remedy, where)
@@ -227,6 +230,9 @@ def _unknown_group(key: str, value: Any, request: CompositionRequest) -> ConfigE
 
 
 def _unknown_of_hydra(key: str, parent: str, value: Any, request: CompositionRequest, where: str) -> Problem:
+    elsewhere = known(key.rpartition(".")[2], None)
+    if parent == "hydra.sweeper" and elsewhere is not None and elsewhere.why:
+        return Problem(key, elsewhere.why, value, where=where)
     chosen = [override for override in request.overrides if override.startswith("hydra/")]
     plain = request.loader.load_configuration(request.config_name, chosen, RunMode.RUN)
     node = OmegaConf.select(plain, parent, throw_on_missing=False)
@@ -261,7 +267,8 @@ def _not_there(match: re.Match[str], request: CompositionRequest) -> ConfigError
 
 def _bad_override_value(match: re.Match[str], request: CompositionRequest) -> ConfigError:
     key, _, value = match[1].partition("=")
-    return refuse(key.lstrip("+"), "the value cannot be put there", value, where=f"override '{match[1]}'")
+    listed = f"{key}=[{value}]" if value.startswith("{") else ""
+    return refuse(key.lstrip("+"), "the value cannot be put there", value, listed, where=f"override '{match[1]}'")
 
 
 def _must_choose(match: re.Match[str], request: CompositionRequest) -> ConfigError:

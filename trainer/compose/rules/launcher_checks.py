@@ -26,10 +26,16 @@ def local_launcher(config: Config) -> Iterator[Problem]:
 def external_launcher(config: Config) -> Iterator[Problem]:
     if config.topology.launcher != "external":
         return
+    nodes = config.topology.nodes
+    if config.servers % nodes or (nodes > 1 and config.servers and config.topology.server_placement == "first_node"):
+        text = f"each host must run the same number of processes; the number of parameter servers is {config.servers}"
+        remedy = f"topology.server_placement=one_a_node strategy.execution.servers={nodes}"
+        yield Problem("topology.nodes", text, nodes, remedy)
     kinds = {
-        "parameter servers": config.servers > 0, "workers that come and go": config.elastic,
-        "a pipeline of trials": config.pipeline is not None, "simulated workers": config.simulated,
-    }  # fmt: skip
+        "workers that come and go": config.elastic,
+        "a pipeline of trials": config.pipeline is not None,
+        "simulated workers": config.simulated,
+    }
     for kind, wanted in kinds.items():
         if wanted:
             text = f"the other program starts workers alone, and the run has {kind}"

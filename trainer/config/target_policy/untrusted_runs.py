@@ -53,13 +53,13 @@ _ALLOWED = (
     "trainer.overfit_batches", "trainer.max_time", "trainer.detect_anomaly", "trainer.exact_dropout",
     "trainer.benchmark", "trainer.matmul_precision", "trainer.activation_checkpointing", "trainer.log_grad_norm",
     "topology.launcher", "topology.nodes", "topology.devices_per_node", "topology.device", "topology.max_restarts",
-    "topology.start_method", "topology.on_existing", "topology.server_placement", "topology.links", "topology.fabric",
-    "topology.host", "topology.collectives", "topology.slurm",
+    "topology.start_method", "topology.on_existing", "topology.server_placement", "topology.links",
+    "topology.host", "topology.collectives",
 )  # fmt: skip
 """Keys of a stranger's config that are read, with all below them: what they name is checked by itself."""
 _DROPPED: Mapping[str, Any] = {
     "python_path": [], "logger": {}, "init_from": None, "model.pretrained": None, "trainer.profiler": None,
-    "topology.kubernetes": {},
+    "topology.kubernetes": {}, "topology.slurm": {}, "topology.fabric": {},  # its interface would be listened on
 }  # fmt: skip
 """Keys of a stranger's config that have these values in place of his: an evaluation needs none of them."""
 

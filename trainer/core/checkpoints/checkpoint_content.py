@@ -1,5 +1,6 @@
 """What a checkpoint must hold before a training goes on from it: known keys of known types, and finite weights."""
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -78,10 +79,13 @@ def fault_of_server(content: Any) -> str:
 
 
 def _is_column(column: Any) -> bool:
-    """Whether this is a name and a value of each element, or one of all."""
+    """Whether this is a name and a finite value of each element, or one of all."""
     if not isinstance(column, list) or len(column) != 2 or not isinstance(column[0], str):
         return False
-    return is_dense(column[1]) or type(column[1]) in (int, float, bool, type(None))
+    value = column[1]
+    if is_dense(value):
+        return not value.is_floating_point() or _finite(value)
+    return type(value) in (int, bool, type(None)) or (type(value) is float and math.isfinite(value))
 
 
 def is_dense(value: Any) -> TypeGuard[torch.Tensor]:

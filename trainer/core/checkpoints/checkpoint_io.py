@@ -59,7 +59,8 @@ def write(content: dict[str, Any], path: Path) -> None:
     Raises:
         StorageError: there is no space for it; it says how much is missing.
         SystemFailure: its folder is a link of another user.
-        OSError: another error of the disk. The folder above the checkpoint's is gone, and nothing is created.
+        OSError: another error of the disk, or there is no memory. The folder above the checkpoint's is gone, and
+            nothing is created.
     """
     if path.parent.is_symlink() and path.parent.lstat().st_uid != os.geteuid():
         raise SystemFailure(f"{path.parent} is a link of another user: behind it nothing is written")
@@ -71,6 +72,8 @@ def write(content: dict[str, Any], path: Path) -> None:
             _refuse_foreign(Path(file.name))
     except OSError as error:
         raise no_space_for(error, path, size_of(content)) or error from None
+    except (MemoryError, RuntimeError) as error:  # the second of torch's allocator: no step is out of memory
+        raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), str(path)) from error
     _flush_folder(path.parent)
 
 

@@ -100,7 +100,7 @@ class CheckpointShards:
         self._open: dict[int, dict[str, Any]] = {}
 
     def verify(self) -> None:
-        """Verify the checksums of all files, and that the weights in them are as listed, and finite.
+        """Verify the checksums of all files, and that the tensors in them are as listed, and finite.
 
         Raises:
             DamagedCheckpoint: a worker's file is missing or damaged.
@@ -110,7 +110,7 @@ class CheckpointShards:
         for name, entry in self.tensors.items():
             for piece in entry["pieces"]:
                 values = self._slice(name, piece)
-                if name.startswith("model/") and values.is_floating_point() and not values.isfinite().all():
+                if not are_finite([values]):
                     path = shard_path(self.main, piece["worker"])
                     raise DamagedCheckpoint(f"{path} is damaged: {name} has NaN or infinite values")
 

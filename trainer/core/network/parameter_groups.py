@@ -7,9 +7,9 @@ from typing import Any
 from torch import nn
 
 from ...config.schema import Optimizer, ParameterGroup
-from ..output_layer import output_parameters
 from .layer_order import layers_above
 from .name_patterns import matching
+from .output_layer import output_parameters
 
 Options = dict[str, dict[str, Any]]
 """By parameter name: the options of its group that are not the optimizer's own."""

@@ -40,7 +40,7 @@ class TrainerView(TrainerStageAttributes, TrainerDataAttributes):
 
         self._state = state
         self.state = TrainerState(status=TrainerStatus.RUNNING, fn=TrainerFn.FITTING)
-        self.datamodule = getattr(state.data, "module", state.data)
+        self.datamodule = None if state.data is None else state.data.datamodule
 
     def __getattr__(self, name: str) -> Any:
         if name in TRAINER_ATTRIBUTES:  # its property raised AttributeError
@@ -281,3 +281,10 @@ class TrainerView(TrainerStageAttributes, TrainerDataAttributes):
     @should_stop.setter
     def should_stop(self, stop: bool) -> None:
         self._state.stop_reason = f"{type(self._state.task).__name__} asked to stop" if stop else None
+
+
+def view_of(state: "RunState") -> TrainerView:
+    """The task's `self.trainer`."""
+    seen = state.task.trainer
+    assert isinstance(seen, TrainerView)
+    return seen

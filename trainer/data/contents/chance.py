@@ -6,6 +6,9 @@ from math import sqrt
 from ...config.schema import Config
 from .found import Found
 
+_PHOTOGRAPHS = 64
+"""Pixels a side of images, from which they may be photographs."""
+
 
 def not_learned(metrics: Mapping[str, float], found: Found, config: Config) -> str | None:
     """What is wrong with the validation's accuracy, and what helps; None: nothing, or there is no such metric."""
@@ -21,6 +24,18 @@ def not_learned(metrics: Mapping[str, float], found: Found, config: Config) -> s
         text = f"is under half of train/acc, {trained:.3f}"
     else:
         return None
-    helps = [] if config.model is None or config.model.pretrained else ["pretrained weights (model.pretrained)"]
-    helps += [] if config.augment else ["an augmentation (augment=imagenet for photographs)"]
+    helps = [*_weights(config), *([] if config.augment else ["an augmentation (augment=imagenet for photographs)"])]
     return f"val/acc {accuracy:.3f} {text}; what may help: {', '.join([*helps, 'more trainer.max_epochs'])}"
+
+
+def _weights(config: Config) -> list[str]:
+    """Where pretrained weights are to be had: for few photographs they matter most."""
+    model = config.model
+    if model is None or model.pretrained:
+        return []
+    if model.public_weights is not None:
+        return ["pretrained weights (model.pretrained=true)"]
+    side = config.dataset.arguments.get("image_size")
+    if isinstance(side, int) and side >= _PHOTOGRAPHS:
+        return ["pretrained weights (experiment=finetune_photos)"]
+    return []

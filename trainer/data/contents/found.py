@@ -1,6 +1,7 @@
 """What was found in the data: for the first lines of a run, and for data.json."""
 
 import json
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence, Sized
 from contextlib import suppress
@@ -28,6 +29,8 @@ def found_in(splits: Splits, val_fraction: float) -> Found:
     found: dict[str, Any] = {"of": "pictures", "classes": whole.classes, "splits": of_split}
     if isinstance(splits.val, Subset):
         found["held_out"] = val_fraction
+        if splits.by_name:
+            found["held_out_by"] = "name"
     found["fingerprint"] = fingerprints(splits)
     for name in ("multi_label", "folder", "left_out"):
         if value := getattr(whole, name, None):
@@ -103,15 +106,28 @@ def described(found: Found) -> list[str]:
         first += f", in {found['folder']}"
     val = _samples(splits["val"])
     if held_out:
-        val = f"{val} of them ({100 * held_out:.3g} %), the same for every seed"
+        share = f"{100 * held_out:.3g} %{' of each class' * (found.get('held_out_by') == 'name')}"
+        val = f"{share}, the same for every seed ({val})"
     lines = [f"{first}; validation: {val}; test: {_samples(splits['test'])}"]
+    lines += _alike(list(splits["train"].get("classes", {})))
     return lines + ([f"left out: {_left_out(found['left_out'])}"] if found.get("left_out") else [])
 
 
 def _samples(split: Mapping[str, Any] | None) -> str:
     if split is None:
         return "none"
-    return "unknown" if split["samples"] is None else f"{split['samples']:,}"
+    missing = [_plain(name) for name, count in split.get("classes", {}).items() if not count]
+    lacks = f", none of {_shortened(missing)}" if split["samples"] and missing else ""
+    return "unknown" if split["samples"] is None else f"{split['samples']:,}{lacks}"
+
+
+def _alike(classes: Sequence[str]) -> list[str]:
+    """A line on classes that a reader takes for one."""
+    same: dict[str, list[str]] = {}
+    for name in classes:
+        same.setdefault(unicodedata.normalize("NFKC", name).casefold().strip(), []).append(name)
+    found = [" and ".join(map(repr, names)) for names in same.values() if len(names) > 1]
+    return [f"different classes with names that look alike: {_shortened(found)}"] if found else []
 
 
 def _classes(found: Found, parts: Sequence[Mapping[str, Any]]) -> str:
@@ -125,9 +141,14 @@ def _classes(found: Found, parts: Sequence[Mapping[str, Any]]) -> str:
         return text
     counts = {name: sum(part["classes"][name] for part in parts) for name in parts[0]["classes"]}
     if len(counts) <= _MOST:
-        return f"{text}: {', '.join(f'{name} {count:,}' for name, count in counts.items())}"
+        return f"{text}: {', '.join(f'{_plain(name)} {count:,}' for name, count in counts.items())}"
     least, most = min(counts, key=counts.__getitem__), max(counts, key=counts.__getitem__)
-    return f"{text}, the smallest {least} {counts[least]:,}, the largest {most} {counts[most]:,}"
+    return f"{text}, the smallest {_plain(least)} {counts[least]:,}, the largest {_plain(most)} {counts[most]:,}"
+
+
+def _plain(name: str) -> str:
+    """A name on one line."""
+    return name if name.isprintable() else repr(name)
 
 
 def _left_out(reasons: Mapping[str, int]) -> str:

@@ -41,7 +41,8 @@ def digest_of(found: Mapping[str, Any]) -> str | None:
     if "workers" in found:
         return None
     samples = {split: both.split()[0] for split, both in found["fingerprint"].items()}
-    return _hashed(json.dumps([found["classes"], found["splits"], samples], sort_keys=True, default=str))
+    by_name = [found["held_out_by"]] if "held_out_by" in found else []
+    return _hashed(json.dumps([found["classes"], found["splits"], samples, *by_name], sort_keys=True, default=str))
 
 
 def _hashed(text: str) -> str:
@@ -60,7 +61,10 @@ def recorded(folder: Path) -> dict[str, Any]:
 
 def changes_since(folder: Path, found: Mapping[str, Any]) -> list[str]:
     """What has changed in the data since the newest session."""
-    return _named(recorded(folder), found)
+    before = recorded(folder)
+    if not before and "held_out_by" in found and any(folder.glob("checkpoints/*")):
+        return ["nothing says which pictures its validation had"]
+    return _named(before, found)
 
 
 def _named(before: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
@@ -109,6 +113,8 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
         if not named and None not in prints and prints[0] != prints[1]:
             same = prints[0].split()[0] == prints[1].split()[0]
             yield f"{split}: {'sizes of files' if same else 'names of files, or their classes,'} are others"
+    if before.get("held_out") and now.get("held_out") and before.get("held_out_by") != now.get("held_out_by"):
+        yield "validation: held out of each class by the pictures' names now, and of all of them together before"
 
 
 def _counted(split: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:

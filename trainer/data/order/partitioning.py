@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...base.rng import generator
 from ..abilities import class_name
-from ..splits import SPLIT_SEED
+from .held_out import SPLIT_SEED
 
 
 def equal_sizes(samples: int, count: int) -> list[int]:

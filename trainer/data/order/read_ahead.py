@@ -1,8 +1,10 @@
 """Reading of blocks of samples into the system's page cache, a buffer ahead of the training."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
+
+from torch import Tensor
 
 from ..abilities import class_name
 from .sample_order import SampleOrder
@@ -68,6 +70,14 @@ class ReadAhead:
             for block, position in zip(buffer, ends[:-1], strict=True):
                 yield _Block(block, position, ends[-1])
             first = ends[-1]
+
+
+def reader_ahead(ahead: ReadAhead | None, epoch: int, batches: Sequence[Tensor]) -> Callable[[int], None]:
+    """To be called with the number of each batch before it is read: what is to be read ahead is asked for."""
+    if ahead is None:
+        return lambda number: None
+    positions = list(accumulate(map(len, batches), initial=0))
+    return lambda number: ahead.reached(epoch, positions[number], positions[-1])
 
 
 def read_ahead_of(dataset: Any, order: SampleOrder, epochs: int) -> ReadAhead | None:

@@ -10,12 +10,12 @@ _BATCH = 64
 
 @torch.no_grad()
 def occlusion_map(
-    scores: Callable[[Tensor], Tensor], image: Tensor, label: int, patch: int, stride: int, value: float = 0.0
+    probabilities: Callable[[Tensor], Tensor], image: Tensor, label: int, patch: int, stride: int, value: float = 0.0
 ) -> Tensor:
     """Probability of a class for an image with one square of it covered, by the square's centre.
 
     Args:
-        scores: images (batch, channels, height, width) to class scores (batch, classes).
+        probabilities: images (batch, channels, height, width) to probabilities (batch, classes).
         image: (channels, height, width).
         patch: pixels a side of the square, which is cut off at the image's border.
         stride: pixels from a centre to the next.
@@ -30,7 +30,7 @@ def occlusion_map(
     for number, (row, column) in enumerate((row, column) for row in rows for column in columns):
         top, left = max(0, row - patch // 2), max(0, column - patch // 2)
         covered[number, :, top : row - patch // 2 + patch, left : column - patch // 2 + patch] = value
-    found = [scores(part).softmax(1)[:, label] for part in covered.split(_BATCH)]
+    found = [probabilities(part)[:, label] for part in covered.split(_BATCH)]
     return torch.cat(found).view(len(rows), len(columns)).cpu()
 
 

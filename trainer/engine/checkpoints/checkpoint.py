@@ -9,8 +9,6 @@ container carries a checksum of every entry, which is verified before anything o
 import errno
 import json
 import os
-from collections.abc import Generator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +20,6 @@ from ...base.heartbeat import CHECKPOINT, SYNCHRONIZATION, heartbeat
 from ...core import threads
 from ...core.callback_contract import CallbackContract
 from ...core.checkpoints.checkpoint_io import FORMAT, refuse_not_finite, shards_of, write
-from ...core.checkpoints.container import DamagedCheckpoint
 from ...core.communication.metric_lists import join_lists
 from ...core.communication.plain_values import all_gather_values
 from ...core.hooks import own_hook
@@ -33,11 +30,12 @@ from ...runs.sessions import Record, Session, check_session
 from .callback_state import callback_states, load_callback
 from .checkpoint_files import write_files, write_in_background
 from .restored_parts import (
-    is_ours,
     kinds_kept,
     lay_out_as_parameters,
+    refuse_later_steps,
     refuse_replaced_attributes,
     refuse_useless_state,
+    restored_part,
     settings_of,
 )
 
@@ -187,20 +185,13 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
     divided = None if path is None else shards_of(path, content)
     optimizer = state.raw_optimizer
     own_settings = settings_of(optimizer)
-    with _part(path, "optimizer", optimizer, alone=state.fabric.world_size == 1):
+    with restored_part(path, "optimizer", optimizer, alone=state.fabric.world_size == 1):
         with kinds_kept(optimizer, "param_groups"):
             state.contract.load_full_state(state.task, optimizer, content, divided)
             lay_out_as_parameters(optimizer)
         refuse_useless_state(optimizer, own_settings)
-    with _part(path, "schedules"):
-        # of a run that is evaluated on other data there are none
-        saved = content["schedules"] if state.schedules else []
-        saved_schedules = list(zip(state.schedules, saved, strict=True))
-    for entry, saved_schedule in saved_schedules:
-        with _part(path, "schedules", entry.scheduler), kinds_kept(entry.scheduler, type(entry.scheduler).__name__):
-            refuse_replaced_attributes(entry.scheduler, saved_schedule)
-            entry.scheduler.load_state_dict(saved_schedule)
-    with _part(path, "precision"):
+    _restore_schedules(state, path, content)
+    with restored_part(path, "precision"):
         precision_of(state.fabric).load_state_dict(content["precision"])
     for name, value in content["position"].items():
         setattr(state, name, value)
@@ -214,25 +205,40 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
     state.metrics = dict(content["metrics"])
     for name, callback in state.callbacks.items():
         if name in content["callbacks"]:
-            with _part(path, f"callbacks.{name}", callback):
+            with restored_part(path, f"callbacks.{name}", callback):
                 load_callback(name, callback, content["callbacks"][name], divided)
                 check_loaded = own_hook(callback, CallbackContract.check_loaded)
                 if check_loaded is not None:
                     check_loaded(state)
-    with _part(path, "data", state.data):
+    with restored_part(path, "data", state.data):
         state.data.load_state_dict(content.get("data", {}))
     # a model that comes from another worker brings its number of threads with it, as far as there are cores for it
     silent = path is None or state.fabric.device.type != "cpu" or not state.fabric.is_global_zero
-    with _part(path, "threads"):
+    with restored_part(path, "threads"):
         threads.restore(content.get("threads", []), state.fabric.global_rank, state.fabric.world_size, silent)
-    with _part(path, "sessions"):
+    with restored_part(path, "sessions"):
         restore_sessions(state, path, content.get("sessions", []))
     if not is_new:
-        with _part(path, "epoch_metrics"):
+        with restored_part(path, "epoch_metrics"):
             restore_epoch_metrics(state, content)
-    with _part(path, "random"):
+    with restored_part(path, "random"):
         restore_random_state(state, content["random"])
     state.last_checkpoint = state.resumed_from = path
+
+
+def _restore_schedules(state: RunState, path: Path | None, content: dict[str, Any]) -> None:
+    with restored_part(path, "schedules"):
+        # of a run that is evaluated on other data there are none
+        saved = content["schedules"] if state.schedules else []
+        pairs = list(zip(state.schedules, saved, strict=True))
+    # a task of the user's may step one several times a step, but not more often than once a sample
+    most = content["position"]["samples"] + content["position"]["epoch"] + 1
+    for entry, saved_schedule in pairs:
+        schedule, name = entry.scheduler, type(entry.scheduler).__name__
+        with restored_part(path, "schedules", schedule), kinds_kept(schedule, name):
+            refuse_replaced_attributes(schedule, saved_schedule)
+            schedule.load_state_dict(saved_schedule)
+            refuse_later_steps(schedule, most, name)
 
 
 def begin_next_epoch(state: RunState) -> None:
@@ -240,35 +246,6 @@ def begin_next_epoch(state: RunState) -> None:
     state.epoch += state.step_in_epoch > 0
     state.step_in_epoch = 0
     state.offset = state.step - state.epoch * state.steps_per_epoch
-
-
-_MISSHAPEN = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
-
-
-@contextmanager
-def _part(path: Path | None, name: str, loads: Any = None, alone: bool = True) -> Generator[None, None, None]:
-    """Names the part of a checkpoint that cannot be restored: its types were checked, its content was not.
-
-    Args:
-        path: None: of another worker's memory, which is our own.
-        loads: what loads it. Errors of a user's own class are his, with their traceback.
-        alone: whether a RuntimeError is the content's, and not that of a lost worker.
-
-    Raises:
-        DamagedCheckpoint: it cannot be restored.
-    """
-    errors = (*_MISSHAPEN, RuntimeError) if alone else _MISSHAPEN
-    try:
-        yield
-    except (DamagedCheckpoint, torch.OutOfMemoryError):
-        raise
-    except errors as error:
-        if path is None or (loads is not None and not is_ours(loads)):
-            raise
-        first = next(iter(str(error).splitlines()), "")
-        raise DamagedCheckpoint(
-            f"{path} is damaged: its `{name}` cannot be restored ({type(error).__name__}: {first[:200]})"
-        ) from error
 
 
 def restore_sessions(state: RunState, path: Path | None, records: list[Record]) -> None:

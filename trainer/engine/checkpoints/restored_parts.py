@@ -5,11 +5,13 @@ import math
 from collections import defaultdict
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
+from ...core.checkpoints.container import DamagedCheckpoint
 from ...core.checkpoints.memory_layout import laid_out_as
 
 OURS = ("leyden", "torch", "lightning", "torchmetrics")
@@ -18,6 +20,33 @@ OURS = ("leyden", "torch", "lightning", "torchmetrics")
 
 def is_ours(value: object) -> bool:
     return type(value).__module__.partition(".")[0] in OURS
+
+
+_MISSHAPEN = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
+
+
+@contextmanager
+def restored_part(path: Path | None, name: str, loads: Any = None, alone: bool = True) -> Generator[None, None, None]:
+    """Context that names the part of a checkpoint that cannot be restored: its types were checked, its content was not.
+
+    Args:
+        path: None: of another worker's memory, which is our own.
+        loads: what loads it. Errors of a user's own class are his, with their traceback.
+        alone: whether a RuntimeError is the content's, and not that of a lost worker.
+
+    Raises:
+        DamagedCheckpoint: it cannot be restored.
+    """
+    errors = (*_MISSHAPEN, RuntimeError) if alone else _MISSHAPEN
+    try:
+        yield
+    except (DamagedCheckpoint, torch.OutOfMemoryError):
+        raise
+    except errors as error:
+        if path is None or (loads is not None and not is_ours(loads)):
+            raise
+        text = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise DamagedCheckpoint(f"{path} is damaged: its `{name}` cannot be restored ({text[:250]})") from error
 
 
 @contextmanager
@@ -57,6 +86,22 @@ def refuse_replaced_attributes(schedule: Any, state: Mapping[Any, Any]) -> None:
     for name in state if is_ours(schedule) else ():
         if name == "optimizer" or callable(getattr(type(schedule), name, None)):
             raise ValueError(f"{type(schedule).__name__}.{name} is no setting")
+
+
+def refuse_later_steps(schedule: Any, most: int, name: str) -> None:
+    """Refuse a schedule's state after more steps than a training has made.
+
+    Args:
+        most: steps of any schedule that the training's own can have made.
+
+    Raises:
+        ValueError: names the schedule's attribute.
+    """
+    last = getattr(schedule, "last_epoch", None)
+    if isinstance(last, int) and is_ours(schedule) and not -1 <= last <= most:
+        raise ValueError(f"{name}.last_epoch is {last}")
+    for number, inner in enumerate(getattr(schedule, "_schedulers", ())):
+        refuse_later_steps(inner, most, f"{name}.{number}")
 
 
 def refuse_other_kinds(own: Any, restored: Any, name: str) -> None:
@@ -105,9 +150,10 @@ def lay_out_as_parameters(optimizer: Optimizer) -> None:
 
 
 def refuse_useless_state(optimizer: Optimizer, own: list[dict[str, Any]]) -> None:
-    """Refuse an optimizer's state with which its step raises, by a step on copies of some parameters.
+    """Refuse an optimizer's state with which its step raises, or gives weights that are not finite, by a step on a copy
+    of each parameter.
 
-    What the state of a parameter must look like, the optimizer alone knows. One that raises without state and with its
+    What the state of a parameter must look like, the optimizer alone knows. One that fails without state and with its
     own settings as well says nothing about it.
 
     Args:
@@ -116,22 +162,15 @@ def refuse_useless_state(optimizer: Optimizer, own: list[dict[str, Any]]) -> Non
     Raises:
         ValueError: names the parameter's shape.
     """
-    tried: set[Any] = set()
     for number, group in enumerate(optimizer.param_groups if is_ours(optimizer) else []):
         for parameter in group["params"]:
             kept = optimizer.state.get(parameter) or {}
-            kind = number, parameter.shape, parameter.dtype, *((name, _form(value)) for name, value in kept.items())
-            if not kept or kind in tried or type(parameter) not in (torch.nn.Parameter, torch.Tensor):
+            if not kept or type(parameter) not in (torch.nn.Parameter, torch.Tensor):
                 continue
-            tried.add(kind)
             error = _step_error(optimizer, group, parameter, kept)
             if error is not None and _step_error(optimizer, {**group, **own[number]}, parameter, {}) is None:
                 text = f"its state of a parameter of shape {tuple(parameter.shape)}"
                 raise ValueError(f"{text}: {type(error).__name__}: {error}") from error
-
-
-def _form(value: Any) -> Any:
-    return (value.shape, value.dtype) if isinstance(value, torch.Tensor) else type(value)
 
 
 def _step_error(
@@ -145,6 +184,10 @@ def _step_error(
     trial.state = defaultdict(dict, {alone: copied} if state else {})
     try:
         type(trial).step(trial)
+        if not alone.isfinite().all():
+            raise ValueError("a step with it gives weights that are NaN or infinite")
+        if any(isinstance(value, torch.Tensor) and value.isnan().any() for value in copied.values()):
+            raise ValueError("it holds NaN")  # which some use only after a few steps
     except (MemoryError, torch.OutOfMemoryError):  # of the copies: nothing is known
         return None
     except Exception as error:  # of any kind: the state may be anything

@@ -17,6 +17,7 @@ from ...base.atomic_file import atomic_file
 from ...base.errors import CannotStart
 from ...base.versions import versions
 from ...config.schema import Config
+from ...core.network.trained_network import network_of
 from .predictor import Predictor, preparation_of
 
 TOLERANCE = 1e-4
@@ -50,13 +51,16 @@ def export(predictor: Predictor, config: Config, kind: str, file: Path) -> str:
         kind: safetensors, pt2, onnx or int8.
 
     Raises:
-        CannotStart: the network cannot be written in this format, or its outputs differ; nothing is written.
+        CannotStart: the task computes no class scores, the network cannot be written in this format, or its outputs
+            differ; nothing is written.
         OSError: the file cannot be written.
     """
-    network = deepcopy(getattr(predictor.task, "model", predictor.task)).cpu().float().eval()
+    network = deepcopy(network_of(predictor.task)).cpu().float().eval()
     module = ScoresOfImages(network, *predictor.normalization).eval()
     images = _images(predictor, _CHECKED)
-    wanted = predictor.scores(images) if config.trainer.precision == "32-true" else _scores(module, images)
+    wanted = _own_scores(predictor, images)
+    if config.trainer.precision != "32-true":
+        wanted = _scores(module, images)
     about = json.dumps(metadata(predictor, config))
     try:
         with atomic_file(file, "wb") as stream, _quiet():
@@ -70,6 +74,13 @@ def export(predictor: Predictor, config: Config, kind: str, file: Path) -> str:
     return found
 
 
+def _own_scores(predictor: Predictor, images: Tensor) -> Tensor:
+    try:
+        return predictor.scores(images)
+    except ValueError as error:
+        raise CannotStart(str(error)) from error
+
+
 def metadata(predictor: Predictor, config: Config) -> dict[str, Any]:
     """What a program needs beside the weights: class names, and how a photograph becomes an input."""
     side = predictor.image_shape[-1] if predictor.image_shape else None
@@ -81,7 +92,7 @@ def metadata(predictor: Predictor, config: Config) -> dict[str, Any]:
         "resize": round(side * 8 / 7) if resize == "auto" and side else resize,
         "mean": mean,
         "std": std,
-        "output": "scores before the softmax",
+        "output": f"scores before the {'sigmoid' if predictor.multi_label else 'softmax'}",
         "model": None if config.model is None else {"_target_": config.model.target, **config.model.arguments},
         "train_shape": list(predictor.train_shape),
         "step": predictor.step,
@@ -127,15 +138,23 @@ def _difference(run: Runner, images: Tensor, wanted: Tensor) -> str:
 
 def _lost_points(predictor: Predictor, run: Runner) -> str:
     """Accuracy that a quantized network loses on the first evaluated images."""
-    own = right = count = 0
+    own = right = 0.0
+    count = 0
     for images, labels in _evaluation_batches(predictor, _EVALUATED):
-        own += int((predictor.scores(images).argmax(1) == labels).sum())
-        right += int((run(images).argmax(1) == labels).sum())
+        own += count_right(predictor.scores(images), labels)
+        right += count_right(run(images), labels)
         count += len(labels)
     lost = 100.0 * (own - right) / count
     if lost > _POINTS:
         raise CannotStart(f"loses {lost:.2f} points of accuracy on {count} images as int8, more than {_POINTS:g}")
     return f"accuracy on {count} images: {100 * right / count:.2f} %, of the run itself {100 * own / count:.2f} %"
+
+
+def count_right(scores: Tensor, labels: Tensor) -> float:
+    """Images whose class is right; of several labels the part of an image's classes that is."""
+    if labels.ndim == 1:
+        return float((scores.argmax(1) == labels).sum())
+    return float(((scores > 0) == (labels > 0.5)).double().mean(1).sum())
 
 
 def _write_safetensors(module: ScoresOfImages, images: Tensor, about: str, stream: Any, predictor: Predictor) -> Runner:

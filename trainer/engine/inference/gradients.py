@@ -8,7 +8,7 @@ from ...core.hooks import positional
 from ...core.lightning_adapter import batch_transfer
 from ...core.metric_log import MetricLog
 from ...core.state import RunState
-from ..evaluate import run_step
+from ..step_module import run_step
 
 
 def compute_gradients(state: RunState, split: str) -> str | None:

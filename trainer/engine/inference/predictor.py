@@ -21,10 +21,12 @@ from ...core.checkpoints.checkpoint_io import DamagedCheckpoint
 from ...core.eval_weights import EvalWeights
 from ...core.hooks import own_hook, positional
 from ...core.state import RunState
+from ...core.task_contract import class_probabilities, takes_multi_label
 from ...runs.checkpoints import path_of
 from ..build import assemble
 from ..checkpoints.callback_state import load_callback
-from ..evaluate import run_step
+from ..checkpoints.restored_parts import restored_part
+from ..step_module import run_step
 
 
 class Predictor:
@@ -59,11 +61,11 @@ class Predictor:
             raise CannotStart(f"{type(self.task).__name__} has no forward, which would give the scores of the classes")
         self.checkpoint, self.step = _load(self._state, checkpoint, best)
         data = self._state.data
-        self.train_shape: tuple[int, ...] = tuple(int(size) for size in getattr(data, "image_shape", None) or ())
+        self.train_shape: tuple[int, ...] = tuple(int(size) for size in data.image_shape or ())
         crop = preparation_of(config).get("crop")
         self.image_shape = self.train_shape if crop is None else (self.train_shape[0], crop, crop)
-        self._names: list[str] | None = list(data.class_names) if getattr(data, "class_names", None) else None
-        self.classes: int | None = getattr(data, "classes", None)
+        self._names: list[str] | None = list(data.class_names) if data.class_names else None
+        self.classes: int | None = data.classes
         self.device = self._state.fabric.device
         self._state.module.eval()
         self._taken = positional(self.task.predict_step) if overrides(self.task, "predict_step") else 1
@@ -78,8 +80,7 @@ class Predictor:
     @property
     def normalization(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of each channel, of values from 0 to 1: (1, channels, 1, 1)."""
-        found = getattr(self._state.data, "_normalization", None)
-        return (torch.zeros(1), torch.ones(1)) if found is None else (found.mean, found.std)
+        return self._state.data.normalization
 
     @property
     def state(self) -> RunState:
@@ -95,7 +96,7 @@ class Predictor:
 
     @torch.no_grad()
     def scores(self, images: Tensor) -> Tensor:
-        """Class scores before the softmax (batch, classes), float32 on the CPU.
+        """Class scores before softmax or sigmoid (batch, classes), float32 on the CPU.
 
         Raises:
             ValueError: the task computes no class scores.
@@ -107,9 +108,14 @@ class Predictor:
             raise ValueError(f"{type(self.task).__name__} makes {made} of {len(images)} images, not a score per class")
         return found.float().cpu()
 
+    @property
+    def multi_label(self) -> bool:
+        """Whether an image has any number of classes, each with a probability of its own."""
+        return takes_multi_label(self.task) is True
+
     def probabilities(self, images: Tensor) -> Tensor:
-        """Softmax of the scores (batch, classes), float32 on the CPU."""
-        return self.scores(images).softmax(1)
+        """Softmax of the scores (batch, classes), with several labels their sigmoid; float32 on the CPU."""
+        return class_probabilities(self.task, self.scores(images))
 
 
 def preparation_of(config: Config) -> dict[str, Any]:
@@ -140,38 +146,45 @@ def _load(state: RunState, path: Path | None, best: bool) -> tuple[Path, int]:
     """Load the weights that evaluation uses. Returns their file, and the step at which it was written."""
     try:
         found = (path, checkpoint_io.read_to_resume(path)) if path is not None else _chosen(state.run_dir, best)
+        if found is None:
+            raise CannotStart(f"{state.run_dir} has no checkpoint yet: nothing was trained")
+        _restore(state, *found)
     except (DamagedCheckpoint, OSError) as error:
         raise CannotStart(str(error)) from error
-    if found is None:
-        raise CannotStart(f"{state.run_dir} has no checkpoint yet: nothing was trained")
-    path, content = found
+    return found[0], state.step
+
+
+def _restore(state: RunState, path: Path, content: dict[str, Any]) -> None:
     for hook in state.hooks.find("on_load_checkpoint"):
         hook(content)
     shards = checkpoint_io.shards_of(path, content)
-    try:
+    with restored_part(path, "model"):
         state.contract.load_full_state(state.task, None, content, shards)
-    except RuntimeError as error:
-        raise CannotStart(f"{path} does not fit this run: {str(error).splitlines()[-1].strip()}") from error
     state.step, state.epoch = int(content["position"]["step"]), int(content["position"]["epoch"])
     for name, callback in state.callbacks.items():
         if own_hook(callback, CallbackContract.evaluated) is None:
             continue
-        load_callback(name, callback, content["callbacks"].get(name, {}), shards)
+        with restored_part(path, f"callbacks.{name}", callback):
+            load_callback(name, callback, content["callbacks"].get(name, {}), shards)
+            check_loaded = own_hook(callback, CallbackContract.check_loaded)
+            if check_loaded is not None:
+                check_loaded(state)
         begin = own_hook(callback, CallbackContract.on_fit_start)
         if begin is not None:
             begin(state)
-    return path, state.step
 
 
 def _chosen(run_dir: Path, best: bool) -> tuple[Path, dict[str, Any]] | None:
     newest = checkpoint_io.newest(run_dir, to_evaluate=True)
     if newest is None or not best:
         return newest
-    ranked = newest[1]["callbacks"].get("checkpoint", {}).get("best")
+    with restored_part(newest[0], "callbacks.checkpoint"):
+        ranked = [
+            path_of(run_dir, int(step)) for _, step in newest[1]["callbacks"].get("checkpoint", {}).get("best") or ()
+        ]
     if not ranked:
         raise CannotStart(f"{run_dir} has ranked no checkpoint: callbacks.checkpoint.monitor names no metric of it")
-    path = path_of(run_dir, int(ranked[0][1]))
-    return path, checkpoint_io.read_to_resume(path)
+    return ranked[0], checkpoint_io.read_to_resume(ranked[0])
 
 
 @contextmanager

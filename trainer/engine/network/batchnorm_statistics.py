@@ -14,7 +14,7 @@ from ...core.metric_log import MetricLog
 from ...core.state import RunState
 from ...core.sync_batchnorm import statistics_kept, synchronized
 from ...core.torch_compat import BatchNormBase
-from ..evaluate import run_step, untouched_metrics
+from ..step_module import run_step, untouched_metrics
 
 
 def batchnorm_statistics(state: RunState) -> dict[str, Tensor]:
@@ -73,7 +73,7 @@ def _collecting(state: RunState, norms: Sequence[nn.Module]) -> Generator[None, 
         norm.momentum = None
         norm.train()
     try:
-        with torch.no_grad(), untouched_metrics(state), heartbeat.phase(EVALUATION, "statistics"):
+        with torch.no_grad(), untouched_metrics(state.task), heartbeat.phase(EVALUATION, "statistics"):
             yield
     finally:
         for norm, kind, momentum in kept:

@@ -13,7 +13,7 @@ def share_batches(state: RunState) -> None:
     task = state.task
     if not isinstance(task, Contrastive):
         return
-    made = getattr(state.data, "training_views", 1)
+    made = state.data.training_views
     if made != task.views:
         raise ValueError(f"augment makes {made} views of an image, and the task compares {task.views}: augment=simclr")
     task.share_batches(state.padding, -(-state.config.batch_size // state.fabric.world_size))

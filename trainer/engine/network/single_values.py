@@ -14,7 +14,7 @@ from ...core.torch_compat import BatchNormBase
 
 
 def refuse_single_values(
-    network: nn.Module, image_shape: Sequence[int], smallest: Callable[[int], int], config: Config
+    network: nn.Module, image_shape: Sequence[int], smallest: Callable[[int], int], config: Config, multiple: int = 1
 ) -> None:
     """Refuse batches of one image whose BatchNorm would get one value a channel: it has no variance, and torch ends.
 
@@ -24,6 +24,7 @@ def refuse_single_values(
     Args:
         network: on one device, in training mode.
         smallest: rows of the smallest batch that any worker gets in an epoch, by the batch size.
+        multiple: of which a batch size has to be one.
 
     Raises:
         CannotStart: with the layer's name.
@@ -49,12 +50,14 @@ def refuse_single_values(
             "with it the smallest batch of an epoch has one image for a worker, of which "
             f"{single[0]}, a BatchNorm, would get one value a channel and no variance"
         )
-        sizes = (
-            size for by in range(1, config.batch_size + 2) for size in (config.batch_size - by, config.batch_size + by)
-        )
-        nearest = next((size for size in sizes if size > 0 and smallest(size) > 1), None)
+        sizes = range(multiple, 2 * config.batch_size + 2, multiple)
+        nearest = min((size for size in sizes if smallest(size) > 1), key=_distance(config.batch_size), default=None)
         remedies = [f"batch_size={nearest}"] * (nearest is not None) + ["dataset.drop_last=true"]
         raise CannotStart(Problem("batch_size", text, config.batch_size, ", or ".join(remedies)))
+
+
+def _distance(wanted: int) -> Callable[[int], int]:
+    return lambda size: abs(size - wanted)
 
 
 @contextmanager

@@ -54,9 +54,9 @@ def _described(source: str) -> Teacher:
 
 
 def _built(state: RunState, teacher: Teacher) -> nn.Module:
-    """Its network for the student's images and classes; the generators of this process stay as they are."""
+    """Build the teacher's network for the student's images and classes. The process's generators stay as they are."""
     make_importable(teacher.python_path)
-    known = {name: getattr(state.data, name, None) for name in ("classes", "image_shape")}
+    known = {"classes": state.data.classes, "image_shape": state.data.image_shape}
     cpu = torch.device("cpu")
     before = rng.capture(cpu)
     try:

@@ -1,4 +1,4 @@
-"""Placement on hosts: which of a starter's processes are on one host, from what each of them reports."""
+"""Placement on hosts: which of a starter's processes are on one host, from what each reports, and the role of each."""
 
 import os
 import socket
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...base.errors import refuse
+from ...config.schema import Config
 from ...runs.lease_record import boot_id
+from ..roles import LocalNode, Role, local_servers, local_workers
 
 _NETWORK = Path("/proc/self/ns/net")
 
@@ -20,10 +22,22 @@ def own_host() -> str:
 
 @dataclass(frozen=True)
 class HostPlacement:
-    """Processes by host: rank r is number r % devices_per_node of node r // devices_per_node."""
+    """Processes by host: rank r is number r % processes_per_node of node r // processes_per_node."""
 
     nodes: int
-    devices_per_node: int
+    processes_per_node: int
+
+
+def processes_per_node(config: Config) -> int:
+    """Processes that are started on each host: its workers and its parameter servers."""
+    return config.topology.devices_per_node + config.servers // config.topology.nodes
+
+
+def role_of(rank: int, config: Config) -> Role:
+    """Role of a starter's process: the first of a host are its workers, the others its servers."""
+    node, local = divmod(rank, processes_per_node(config))
+    here = LocalNode(node, config.topology.nodes)
+    return [*local_workers(config, here), *local_servers(config, here)][local]
 
 
 def placement_of(hosts: Sequence[str]) -> HostPlacement:

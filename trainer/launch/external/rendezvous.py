@@ -6,6 +6,7 @@ variables the processes of one host meet on loopback, at a port that rank 0 writ
 
 import hashlib
 import os
+import signal
 import socket
 import tempfile
 import time
@@ -31,6 +32,19 @@ _COMPOSITION = timedelta(minutes=15)
 """Time for rank 0 to compose and freeze the run, or to wait for the lease of another host."""
 _LEAVE_S = 10.0
 _POLL_S = 0.1
+
+
+def _resolved(name: str | None) -> str:
+    """The address of rank 0's host, loopback where nothing names it.
+
+    Raises:
+        ConfigError: the name has none.
+    """
+    try:
+        return socket.gethostbyname(name) if name else LOOPBACK
+    except OSError as error:
+        text = f"rank 0's host has no address by this name: {error.strerror or error}"
+        raise refuse("MASTER_ADDR", text, name, "MASTER_ADDR=ADDRESS of rank 0's host, in all ranks") from None
 
 
 class ExternalRendezvous:
@@ -117,7 +131,7 @@ class ExternalRendezvous:
             ConfigError: the address of the rendezvous is not this host's.
         """
         one_host = self.placement.nodes == 1
-        host = LOOPBACK if one_host else socket.gethostbyname(self.world.address or LOOPBACK)
+        host = LOOPBACK if one_host else _resolved(self.world.address)
         if host.startswith("127.") and not one_host:
             text = "the rendezvous of several hosts needs an address that all of them reach, and this is loopback"
             raise refuse("MASTER_ADDR", text, self.world.address, "torchrun --master-addr=ADDRESS, or --local-addr")
@@ -125,6 +139,14 @@ class ExternalRendezvous:
         store.open()
         self._stores.append(store)
         return store
+
+    def post_stop(self, received: signal.Signals) -> None:
+        """Tell all processes of a stop request that this one has received."""
+        self._bulletin.set("stop", str(int(received)))
+
+    def posted_stop(self) -> signal.Signals | None:
+        """The stop request that a process has posted, if any."""
+        return signal.Signals(int(self._bulletin.get("stop"))) if self._bulletin.check(["stop"]) else None
 
     def first_to_fail(self) -> bool:
         """Whether no other process has reported a failure before; the others end because of it."""
@@ -164,7 +186,7 @@ class ExternalRendezvous:
             return TCPStore(world.address, world.port, is_master=False, timeout=_ARRIVAL)
         if world.rank:
             return TCPStore(LOOPBACK, self._published_port(), is_master=False, timeout=_ARRIVAL)
-        address = socket.gethostbyname(world.address) if world.address else LOOPBACK
+        address = _resolved(world.address)
         try:
             own = AgentStore(address, world.port or 0)
         except OSError as error:

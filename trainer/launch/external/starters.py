@@ -3,6 +3,7 @@
 Without topology.launcher=external every such process would train alone, so the command refuses.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,11 @@ from ...base.errors import Problem, raise_all, refuse
 LAUNCHER = "topology.launcher"
 EXTERNAL = f"{LAUNCHER}=external"
 """The word by which a command says that others start its processes: on the command line, which every rank reads."""
+
+DEFAULT_PORT = 29500
+"""Where MASTER_ADDR is given without MASTER_PORT; torchrun's."""
+_FIRST_PORT_OF_STEPS, _PORTS_OF_STEPS = 15000, 10000
+"""Slurm's steps on several nodes that name no port: steps of one node differ by job and step."""
 
 
 def with_external(overrides: Sequence[str]) -> list[str]:
@@ -63,7 +69,8 @@ class World:
 
     Attributes:
         local_rank: among those of this host; None where the starter does not say.
-        address, port: of the rendezvous, from MASTER_ADDR and MASTER_PORT; None: one has to be agreed on.
+        address, port: of the rendezvous, from MASTER_ADDR and MASTER_PORT, or the first of Slurm's nodes; None: the
+            processes of one host have to agree on one.
         job: names the starter's job; "" where it does not say.
         restarts: of the workers, by the starter.
         store_served: whether the starter serves a store at the rendezvous, as torchrun does.
@@ -97,15 +104,27 @@ def world_of(environment: Mapping[str, str]) -> World:
         text = f"is the rank of one of {size} processes ({starter.size}), counted from 0"
         raise refuse(starter.rank, text, rank, f"{starter.rank}={size - 1}")
     local = next((name for name in starter.local_rank if name in environment), None)
+    address, port = _rendezvous(environment, starter)
     return World(
         starter.name, rank, size,
         None if local is None else _number(environment, local),
-        environment.get("MASTER_ADDR") or None,
-        _number(environment, "MASTER_PORT") if environment.get("MASTER_PORT") else None,
+        address, port,
         "/".join(environment[name] for name in starter.job if name in environment),
         _number(environment, "TORCHELASTIC_RESTART_COUNT") if "TORCHELASTIC_RESTART_COUNT" in environment else 0,
         environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
     )  # fmt: skip
+
+
+def _rendezvous(environment: Mapping[str, str], starter: Starter) -> tuple[str | None, int | None]:
+    """Address and port of rank 0, as far as they are known."""
+    address = environment.get("MASTER_ADDR") or None
+    port = _number(environment, "MASTER_PORT") if environment.get("MASTER_PORT") else None
+    nodes = environment.get("SLURM_STEP_NODELIST", "")
+    if address is None and starter.name == "srun" and environment.get("SLURM_STEP_NUM_NODES", "1") != "1" and nodes:
+        address = re.sub(r"\[([^],-]*)[^]]*\]", r"\1", nodes).split(",")[0]
+        step = _number(environment, "SLURM_JOB_ID") + _number(environment, "SLURM_STEP_ID")
+        return address, port or _FIRST_PORT_OF_STEPS + step % _PORTS_OF_STEPS
+    return address, port or (DEFAULT_PORT if address else None)
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

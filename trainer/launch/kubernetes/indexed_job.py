@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from ...config.schema import Config
+from ...runs.exit_codes import EXIT_CODES
+from ..external.placement import processes_per_node
 from .pod import Manifest, literal, metadata, mounts, placement, resources, volumes
 
 _PORT = 29500
@@ -14,8 +16,8 @@ _FINAL_CODES = [2, 3]
 def indexed_job(config: Config, name: str, words: Sequence[str]) -> list[Manifest]:
     """The service and the job.
 
-    One device a node: each pod is a worker, by the variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Several:
-    torchrun starts the workers of a pod.
+    One process a node: each pod is a worker, by the variables RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT. Several:
+    torchrun starts those of a pod.
 
     Args:
         name: of both.
@@ -40,11 +42,13 @@ def _service(config: Config, name: str) -> Manifest:
 
 
 def _job(config: Config, name: str, words: Sequence[str]) -> Manifest:
-    nodes, one = config.topology.nodes, config.topology.devices_per_node == 1
-    # a pod that its node has lost is no failure of the run's; torchrun ends with 1 whatever its workers end with
+    nodes, one = config.topology.nodes, processes_per_node(config) == 1
+    # a pod that its node has lost is no failure of the run's, nor are those that save and stop because of it;
+    # torchrun ends with 1 whatever its workers end with
+    by_code = {"FailJob": _FINAL_CODES, "Ignore": [EXIT_CODES["preempted"]]} if one else {}
     rules: list[Manifest] = [
         {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
-        *([{"action": "FailJob", "onExitCodes": {"operator": "In", "values": _FINAL_CODES}}] if one else []),
+        *({"action": each, "onExitCodes": {"operator": "In", "values": codes}} for each, codes in by_code.items()),
     ]
     pod = {
         "subdomain": name,
@@ -70,17 +74,17 @@ def _job(config: Config, name: str, words: Sequence[str]) -> Manifest:
 
 
 def _container(config: Config, name: str, words: Sequence[str]) -> Manifest:
-    topology = config.topology
+    topology, processes = config.topology, processes_per_node(config)
     index = {"valueFrom": {"fieldRef": {"fieldPath": _INDEX}}}
     first = f"{name}-0.{name}"
-    if topology.devices_per_node == 1:
+    if processes == 1:
         command, arguments = ["leyden"], literal(words)
         values = {"WORLD_SIZE": str(topology.nodes), "MASTER_ADDR": first, "MASTER_PORT": str(_PORT)}
         env = [{"name": "RANK", **index}, *({"name": key, "value": value} for key, value in values.items())]
     else:
         command, env = ["torchrun"], [{"name": "NODE_RANK", **index}]
         arguments = [
-            f"--nnodes={topology.nodes}", "--node-rank=$(NODE_RANK)", f"--nproc-per-node={topology.devices_per_node}",
+            f"--nnodes={topology.nodes}", "--node-rank=$(NODE_RANK)", f"--nproc-per-node={processes}",
             f"--master-addr={first}", f"--master-port={_PORT}", "--no-python", "leyden", *literal(words),
         ]  # fmt: skip
     wanted = resources(config)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from ...config.schema import Config
+from ..external.placement import processes_per_node
 from .pod import Manifest, literal, metadata, mounts, placement, resources, volumes
 
 _NODE = "node"
@@ -35,7 +36,7 @@ def train_job(config: Config, name: str, words: Sequence[str]) -> Manifest:
                 "args": literal(words),
                 **({"env": topology.kubernetes.env} if topology.kubernetes.env else {}),
                 "numNodes": topology.nodes,
-                "numProcPerNode": topology.devices_per_node,
+                "numProcPerNode": processes_per_node(config),
                 **({"resourcesPerNode": wanted} if wanted is not None else {}),
             },
             "runtimePatches": [

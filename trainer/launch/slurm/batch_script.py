@@ -19,12 +19,12 @@ def folder(run_dir: Path) -> Path:
 
 
 def script_path(job: JobSpec) -> Path:
-    return folder(job.run_dir) / ("eval.sh" if job.verb == "eval" else "job.sh")
+    return folder(job.run_dir) / "job.sh"
 
 
 def log_path(job: JobSpec) -> Path:
-    """Output of the job; each start of it is appended."""
-    return script_path(job).with_suffix(".log")
+    """Output of the job; each start of it is appended. An evaluation's lies in the current folder, with a `%j`."""
+    return Path.cwd() / "leyden-eval-%j.log" if job.is_evaluation else folder(job.run_dir) / "job.log"
 
 
 def options(config: Config) -> tuple[str, ...]:
@@ -74,7 +74,8 @@ def job_script(
     name = job.config.topology.slurm.job_name or name
     _refuse_paths(("hydra.run.dir", str(log_path(job))), ("hydra.job.name", name))
     exported = {key: environment[key] for key in ("PYTHONPATH", "LEYDEN_TRUST") if environment.get(key)}
-    _refuse_control_characters(("RUN", str(job.checkpoint or "")), ("python", python), *exported.items())
+    paths = (("RUN", str(job.run_dir)), ("RUN", str(job.checkpoint or "")))
+    _refuse_control_characters(*paths, ("python", python), *exported.items())
     lines = [
         *_head(name, log_path(job), options(job.config)),
         *(f"export {key}={shlex.quote(value)}" for key, value in exported.items()),

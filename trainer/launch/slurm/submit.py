@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ...base.atomic_file import write_atomically
 from ...base.errors import ConfigError, refuse
@@ -35,8 +36,8 @@ def submit(job: JobSpec) -> int:
     Raises:
         ConfigError: Slurm rejects the job; nothing of it is left.
     """
-    with written_script(job, job.run_dir.name):
-        job_id = sbatch(script_path(job), job.config)
+    with _temporary_script(job) if job.is_evaluation else written_script(job, job.run_dir.name) as script:
+        job_id = sbatch(script, job.config, of=job.run_dir)
     record_submission(job, job_id)
     _print_submission(job, job_id)
     return 0
@@ -58,7 +59,16 @@ def refuse_if_queued(run_dir: Path) -> None:
 
 
 @contextmanager
-def written_script(job: JobSpec, name: str) -> Iterator[None]:
+def _temporary_script(job: JobSpec) -> Iterator[Path]:
+    """The script of an evaluation, which writes nothing into the run; sbatch takes a copy of it."""
+    with TemporaryDirectory(prefix="leyden-") as temporary:
+        script = Path(temporary) / "eval.sh"
+        script.write_text(job_script(_as_in_job(job), job.run_dir.name))
+        yield script
+
+
+@contextmanager
+def written_script(job: JobSpec, name: str) -> Iterator[Path]:
     """Write the batch script; where sbatch rejects it, restore the previous one.
 
     Args:
@@ -70,7 +80,7 @@ def written_script(job: JobSpec, name: str) -> Iterator[None]:
     path.parent.mkdir(exist_ok=True)
     write_atomically(path, script)
     try:
-        yield
+        yield path
     except ConfigError:
         if before is not None:
             write_atomically(path, before)
@@ -87,28 +97,29 @@ def _as_in_job(job: JobSpec) -> JobSpec:
     return JobSpec(job.config, job.run_dir, "eval" if job.verb == "eval" else "resume", job.checkpoint)
 
 
-def _comment(script: Path, config: Config) -> list[str]:
+def _comment(folder: Path, config: Config) -> list[str]:
     """The option that names the run in the job's comment, unless the user has one of his own there."""
     slurm = config.topology.slurm
     own = slurm.comment is not None or any(option.startswith("--comment") for option in slurm.sbatch)
-    return [] if own else [f"--comment={comment_of(folder_of_script(script))}"]
+    return [] if own else [f"--comment={comment_of(folder)}"]
 
 
-def sbatch(script: Path, config: Config, *more: str) -> str:
+def sbatch(script: Path, config: Config, *more: str, of: Path | None = None) -> str:
     """Submit a batch script. Returns the job id.
 
     Args:
         more: options that take precedence over the script's.
+        of: run that it is of; None: the one in whose folder it lies.
 
     Raises:
         ConfigError: it is rejected, or accepted and would never start.
     """
-    image = config.topology.slurm.container_image
+    image, comment = config.topology.slurm.container_image, _comment(of or folder_of_script(script), config)
     try:
         # of the nodes as well: sites install pyxis for all or none
         if image is not None and "--container-image" not in run_command("srun", "--help").stdout:
             raise no_pyxis_error(image)
-        done = run_command("sbatch", "--parsable", *more, *_comment(script, config), str(script))
+        done = run_command("sbatch", "--parsable", *more, *comment, str(script))
     except FileNotFoundError:
         raise no_slurm_error("sbatch") from None
     if done.returncode:
@@ -134,8 +145,8 @@ def record_submission(job: JobSpec, job_id: str) -> None:
 
 
 def _print_submission(job: JobSpec, job_id: str) -> None:
-    nodes = job.config.topology.nodes
+    nodes, log = job.config.topology.nodes, Path(str(log_path(job)).replace("%j", job_id))
     print(f"job {job_id} is queued ({nodes} node{'s' if nodes > 1 else ''}); follow it with")
-    print(f"  squeue --jobs {job_id}\n  tail -F {shown(log_path(job))}")
+    print(f"  squeue --jobs {job_id}\n  tail -F {shown(log)}")
     if job.verb != "eval":
         print(f"  leyden status {shown(job.run_dir)}", flush=True)

@@ -3,6 +3,8 @@
 Thakur, Rabenseifner and Gropp 2005, Int. J. High Performance Computing Applications 19(1): allreduce of long messages.
 """
 
+import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,16 +12,21 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 import torch.distributed as dist
+from PIL.Image import Image
 from torch import Tensor
 
+from ...core.communication.plain_values import all_gather_values
 from ...core.traffic import Ledger
 from ...core.transfers import Placement, Send
+from .picture import Message, exchange_picture
 
 Order = Literal["near_first", "far_first"]
 Range = tuple[int, int]
 """First element, and the one after the last."""
 
 _NOTHING: Range = (0, 0)
+_KEPT = 200
+"""Messages whose times are kept."""
 
 
 class PairExchange(NamedTuple):
@@ -172,6 +179,8 @@ class ButterflyAllReduce:
         self.group = group
         self._schedules: dict[int, WorkerSchedule] = {}
         self._buffers: dict[torch.dtype, Tensor] = {}
+        self._messages: deque[Message] = deque(maxlen=_KEPT)
+        """The newest ones; none on GPUs, where they are queued."""
 
     @property
     def peers(self) -> set[int]:
@@ -197,6 +206,18 @@ class ButterflyAllReduce:
         for exchange in schedule.all_gather:
             self._exchange(exchange.peer, _part(vector, exchange.sent), _part(vector, exchange.received))
 
+    def pictures(self, vectors: int) -> dict[str, Image]:
+        """Who exchanged with whom and when, by each worker's clock; none on GPUs. All workers must call it.
+
+        Args:
+            vectors: the newest ones that were averaged, as far as their messages are kept.
+        """
+        schedule = self._schedule(self.butterfly.placement.workers)
+        each = len(schedule.reduce_scatter) + len(schedule.all_gather)
+        newest = [list(message) for message in list(self._messages)[-vectors * each :]]
+        gathered = [[Message(*each) for each in messages] for messages in all_gather_values(newest)]
+        return {"butterfly/exchange": exchange_picture(gathered)} if all(gathered) else {}
+
     def count(self, vector: Tensor, ledger: Ledger) -> None:
         """Enter in the ledger what `average` sends of this vector."""
         for peer, elements in self._schedule(len(vector)).sends:
@@ -220,8 +241,11 @@ class ButterflyAllReduce:
             for operation, tensor in ((dist.irecv, received), (dist.isend, sent))
             if len(tensor)
         ]
+        began = time.time()
         for work in dist.batch_isend_irecv(operations) if operations else []:
             work.wait()
+        if operations and not sent.is_cuda:
+            self._messages.append(Message(began, time.time(), peer, len(sent) * sent.element_size()))
 
 
 def _length(elements: Range) -> int:

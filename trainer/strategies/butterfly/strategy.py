@@ -14,6 +14,7 @@ import torch
 import torch.distributed as dist
 from lightning.fabric.strategies import DDPStrategy
 from lightning.pytorch import LightningModule
+from PIL.Image import Image
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
@@ -227,6 +228,11 @@ class Butterfly(StrategyContract, DDPStrategy):
             )
         for bucket, parameter in missing:
             self._collect(bucket, parameter)
+
+    @override
+    def pictures(self) -> dict[str, Image]:
+        self._catch_up(self._buckets)
+        return self._exchange.pictures(sum(len(bucket.pieces) for bucket in self._buckets))
 
     def _fetch(self) -> None:
         """Wait for every exchange; the averages become the parameters' gradients."""

@@ -17,6 +17,8 @@ from .protocol import ProtocolError
 from .shared_state import SharedState
 
 _POLL_INTERVAL_S = 0.2
+_CLOSE_S = 5.0
+"""Time for a handler whose worker has left to close its connection."""
 
 
 def serve(config: Config, run_dir: Path, index: int, records: bool = True) -> None:
@@ -40,6 +42,7 @@ class Server(SharedState):
     """Handles each worker in a thread, and removes and adds workers as they die and restart."""
 
     def run(self) -> None:
+        self._handlers: list[threading.Thread] = []
         for worker in range(self.workers):
             self._start_handler(worker, 0)
         if self.config.elastic:
@@ -52,10 +55,15 @@ class Server(SharedState):
             self.event_log.close()
         if self.error is not None:
             raise self.error
+        if not self.config.elastic:
+            for handler in self._handlers:
+                handler.join(_CLOSE_S)  # a connection that is open when the interpreter shuts down aborts it
 
     def _start_handler(self, worker: int, incarnation: int) -> None:
         # a thread a worker: gloo has no select over groups, and its blocking receive releases the GIL
-        threading.Thread(target=self._handle, args=(worker, incarnation), daemon=True).start()
+        handler = threading.Thread(target=self._handle, args=(worker, incarnation), daemon=True)
+        self._handlers.append(handler)
+        handler.start()
 
     def _watch_membership(self) -> None:
         """Poll the store, where the agent notes which workers have died and restarted, until none is left."""

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from lightning.fabric.strategies import DDPStrategy
 from lightning.pytorch import LightningModule
+from PIL.Image import Image
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
@@ -28,6 +29,7 @@ from .device_share import path_of, tiled_share
 from .dry_run import leave_meta
 from .grid import Grid
 from .halo_exchange import DryRun, HaloChannel
+from .picture import tiling_picture
 from .tiling import Region, materialize
 
 
@@ -232,6 +234,11 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
 
     def _tiled(self, task: nn.Module) -> dict[str, nn.Parameter]:
         return {name: p for name, p in task.named_parameters() if id(p) in self._places}
+
+    @override
+    def pictures(self) -> dict[str, Image]:
+        layers = [(tile.forward.name, tile.forward.layer) for region in self._regions for tile in region.tiles]
+        return {"spatial/tiling": tiling_picture(self.grid, layers)} if self.grid.workers > 1 else {}
 
     @override
     def full_state(self, task: LightningModule, optimizer: Optimizer) -> dict[str, Any]:

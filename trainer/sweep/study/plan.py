@@ -10,10 +10,11 @@ from optuna.trial import TrialState
 from ...base.atomic_file import write_atomically
 from ...base.errors import raise_all, refuse
 from ...base.paths import shown
+from ...compose.provenance import Origin
 from ...compose.rules.logged_metrics import unlogged_metric
 from ...config.schema import Config
 from ...runs.study import JOURNAL, PRUNING
-from .components import SamplerFactory, pruner_node
+from .components import SamplerFactory, pruner_node, without_leftovers
 from .journal import StudyJournal
 from .outcome import TrialOutcome
 from .search_space import SearchSpace
@@ -27,17 +28,19 @@ class StudyPlan:
         sweep: its composition.
         folder: of the sweep.
         goes_on: whether the sweep continues the study in its folder.
+        origin: of the composition's values.
 
     Raises:
         ConfigError: settings, search space or metric are wrong; the folder has a study already.
     """
 
-    def __init__(self, sweep: DictConfig, folder: Path, goes_on: bool):
+    def __init__(self, sweep: DictConfig, folder: Path, goes_on: bool, origin: Origin):
         self.settings = settings_of(sweep)
         self.metric = self.settings.compared_by(OmegaConf.select(sweep, "callbacks.checkpoint") or {})
         self.space = SearchSpace.of(self.settings.params, [str(word) for word in sweep.hydra.overrides.task])
-        self._samplers = SamplerFactory(self.settings.sampler)
-        self._pruner = pruner_node(self.settings.pruner)
+        self._samplers = SamplerFactory(without_leftovers("sampler", self.settings.sampler, origin))
+        self._samplers.rehearse(self.space.distributions)
+        self._pruner = pruner_node(without_leftovers("pruner", self.settings.pruner, origin))
         self._journal: StudyJournal | None = None
         if (folder / JOURNAL).exists():
             self.open(folder)

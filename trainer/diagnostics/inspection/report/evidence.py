@@ -34,7 +34,7 @@ def draw_occlusion(subject: Subject, found: Tensor, images: Tensor) -> Picture:
     patch, stride = max(1, shorter // _PATCHES), max(1, -(-shorter // _POSITIONS))
     tiles, captions = [], []
     for image, pixels, label in zip(images, subject.pixels(images), found[images].argmax(1).tolist(), strict=True):
-        covered = occlusion_map(subject.network, subject.inputs(image[None])[0], label, patch, stride)
+        covered = occlusion_map(subject.probabilities, subject.inputs(image[None])[0], label, patch, stride)
         tiles.append(sheet([tile(pixels, _SIDE), tile(heat(covered, 0.0, 1.0), _SIDE)], columns=2, gap=2))
         before = 100 * float(found[image, label])
         range_shown = f"{before:.0f} %, covered {100 * float(covered.min()):.0f} to {100 * float(covered.max()):.0f} %"

@@ -32,5 +32,5 @@ def ranking(subject: Subject, layers: Sequence[str]) -> tuple[dict[str, TopActiv
         for layer, top in found.items():
             top.update(trace.maps[layer], int(batch[0]))
         if isinstance(scores, Tensor) and scores.ndim == 2:
-            probabilities.append(scores.softmax(1).cpu())
+            probabilities.append(subject.as_probabilities(scores).cpu())
     return found, torch.cat(probabilities) if probabilities else None

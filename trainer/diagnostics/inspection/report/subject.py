@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ....base.errors import CannotStart
+from ....core.network.trained_network import network_of
+from ....core.task_contract import class_probabilities
 
 
 class Subject:
@@ -35,6 +37,7 @@ class Subject:
         self, task: nn.Module, data: Any, class_names: Sequence[str], device: torch.device, count: int, batch_size: int
     ):
         self._data, self._class_names, self.device, self.batch_size = data, class_names, device, batch_size
+        self._task = type(task)
         self.network: nn.Module = _without_hooks(network_of(task)).float().eval().requires_grad_(False)
         self.split, self._images, self.labels = _evaluated(data, count)
 
@@ -57,6 +60,14 @@ class Subject:
             found = self._data.on_after_batch_transfer((found, None), 0)[0]
         return found.float()
 
+    def as_probabilities(self, scores: Tensor) -> Tensor:
+        """Probabilities of the classes from the network's scores (batch, classes)."""
+        return class_probabilities(self._task, scores)
+
+    def probabilities(self, inputs: Tensor) -> Tensor:
+        """Of the classes (batch, classes), for inputs of the network."""
+        return self.as_probabilities(self.network(inputs))
+
     def pixels(self, images: Tensor) -> Tensor:
         """Images by number, uint8 (batch, channels, height, width) on the CPU."""
         found = self._images[images]
@@ -65,8 +76,9 @@ class Subject:
     def as_pixels(self, found: Tensor) -> Tensor:
         """Inputs of the network as images, uint8 (batch, channels, height, width) on the CPU."""
         found = found.cpu()
-        if hasattr(self._data, "pixels"):
-            return self._data.pixels(found)
+        known: Tensor | None = self._data.pixels(found)
+        if known is not None:
+            return known
         low, high = found.amin((1, 2, 3), keepdim=True), found.amax((1, 2, 3), keepdim=True)
         return (found - low).mul(255.0 / (high - low).clamp(min=1e-30)).to(torch.uint8)
 
@@ -75,15 +87,9 @@ class Subject:
         return torch.arange(len(self)).split(self.batch_size)
 
     def name(self, number: int) -> str:
-        """Of a class."""
+        """The name of a class."""
         names = self._class_names
         return str(names[number]) if number < len(names) else str(number)
-
-
-def network_of(task: nn.Module) -> nn.Module:
-    """The network that a task trains."""
-    network = getattr(task, "model", task)
-    return network if isinstance(network, nn.Module) else task
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")

@@ -1,4 +1,4 @@
-"""`leyden view`: TensorBoard on folders of runs, for this machine only."""
+"""The verb `view`: TensorBoard on folders of runs, for this machine only."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import NoReturn
 
-from ..base.errors import refuse
+from ...base.errors import refuse
 
 _PORT = 6006
 """TensorBoard's."""
@@ -27,20 +27,10 @@ def view_folders(words: list[str], port: int | None) -> NoReturn:
             raise refuse("view", "there is no such folder", str(folder), "leyden view FOLDER of runs or of a sweep")
     free = free_port(_PORT if port is None else port)
     # -P: TensorBoard tries to import packages that may lie in the current folder, which may be somebody else's
-    command = [sys.executable, "-P", "-m", "tensorboard.main", *_log_folders(folders), "--host", "localhost"]
+    command = [sys.executable, "-P", "-m", "leyden.trainer.cli.view.server", str(free), *map(str, folders)]
     sys.stdout.flush()
     # exec: a signal to the command then ends TensorBoard.
-    os.execv(sys.executable, [*command, "--port", str(free)])
-
-
-def _log_folders(folders: list[Path]) -> list[str]:
-    if len(folders) == 1:
-        return ["--logdir", str(folders[0])]
-    for folder in folders:
-        if set(",:") & set(str(folder)):
-            text = "is one of several folders, whose names may have no comma and no colon for TensorBoard"
-            raise refuse("view", text, str(folder), f"leyden view {folder}")
-    return ["--logdir_spec", ",".join(f"{folder}:{folder}" for folder in folders)]
+    os.execv(sys.executable, command)
 
 
 def free_port(first: int) -> int:

@@ -1,0 +1,50 @@
+"""TensorBoard in this process, on links to event files: `python -m leyden.trainer.cli.view.server PORT FOLDER ...`."""
+
+import os
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tensorboard import default, program
+
+from ...base.paths import absolute
+from .links import EventLinks
+from .start_page import StartPage, named
+
+_EVERY_S = 5.0
+"""As often as TensorBoard looks for new events."""
+
+
+def main(port: str, *words: str) -> int:
+    folders = list(dict.fromkeys(absolute(word) for word in words))
+    label = folders[0].name if len(folders) == 1 else "runs"
+    with TemporaryDirectory(prefix="leyden-view-", ignore_cleanup_errors=True) as place:
+        links = EventLinks(Path(place) / label, named(folders))
+        links.refresh()
+        ended = threading.Event()
+        threading.Thread(target=_keep, args=(links, ended), daemon=True).start()
+        # TensorBoard shows the path that it is given
+        os.chdir(place)
+        board = program.TensorBoard(
+            plugins=default.get_plugins(),
+            server_class=lambda application, flags: program.WerkzeugServer(
+                StartPage(application, lambda: links.pinned), flags
+            ),
+        )
+        board.configure(argv=("", "--logdir", label, "--host", "localhost", "--port", port))
+        try:
+            return board.main()
+        finally:
+            ended.set()
+
+
+def _keep(links: EventLinks, ended: threading.Event) -> None:
+    while not ended.wait(_EVERY_S):
+        with suppress(OSError):  # of a folder that is being moved or removed
+            links.refresh()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
