@@ -72,7 +72,9 @@ def write(content: dict[str, Any], path: Path) -> None:
             _refuse_foreign(Path(file.name))
     except OSError as error:
         raise no_space_for(error, path, size_of(content)) or error from None
-    except (MemoryError, RuntimeError) as error:  # the second of torch's allocator: no step is out of memory
+    except (MemoryError, RuntimeError) as error:  # no step is out of memory
+        if not isinstance(error, MemoryError) and "alloc" not in str(error):  # torch's allocator raises RuntimeError
+            raise
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM), str(path)) from error
     _flush_folder(path.parent)
 
