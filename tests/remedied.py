@@ -30,8 +30,13 @@ def works(remedy: str, command: Sequence[str] = ()) -> bool:
     words = [word for word in words if word not in ("leyden", "-m")]
     if words and words[0] in VERBS:
         return True
-    one = [re.sub(r",[^\]]*$", "", word) if is_sweep else word for word in words]
+    one = [_first_value(word) if is_sweep else word for word in words]
     return any(not any(map(_is_wrong, Composer().problems_of(typed))) for typed in _typed(one, command))
+
+
+def _first_value(word: str) -> str:
+    """An override of a sweep with the first of its values."""
+    return re.sub(r"=\w+\((\d+)\)$", r"=\1", re.sub(r",[^\]]*$", "", word))
 
 
 def _is_wrong(problem: Problem) -> bool:

@@ -47,9 +47,9 @@ MISTAKES = {
     "model=mlp model.num_clases=10": ("model.num_clases = 10", "declares the number of classes", "leave it out"),
     "model=mlp task=reconstruction": ("task = Reconstruction", "needs a model with stages", ""),
     "model=mlp augment=airbench +augment.size={0:8,1:16} trainer.max_epochs=2": (
-        "augment.size = 16", "MLP: does not take a batch of images of 1 x 16 x 16", "",
+        "augment.size = 8", "MLP: does not take a batch of images of 1 x 8 x 8", "",
     ),
-    "dataset=shards dataset.root=none model=vit_small dataset.image_size=32 dataset.crop=48 dataset.resize=null": (
+    "dataset=image_folder dataset.root=. model=vit_small dataset.image_size=32 dataset.crop=48 dataset.resize=null": (
         "dataset.crop = 48", "ViT: does not take a batch of images of 3 x 48 x 48", "",
     ),
     "dataset.image_size=4": ("dataset.image_size = 4", "at least 8", ""),

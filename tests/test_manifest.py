@@ -95,7 +95,10 @@ MISTAKES = {
     "kubernetes PODS hydra.run.dir=run": ["hydra.run.dir = run", "absolute path", "try: hydra.run.dir=/shared/run"],
     "kubernetes PODS hydra.run.dir=/shared/${now:%H}": ["the same for each of them and after a restart"],
     "kubernetes PODS hydra.run.dir=/sharedX/run": ["hydra.run.dir = /sharedX/run", "none of the volumes", "/shared"],
-    "kubernetes PODS strategy=asgd": ["topology.launcher = external", "parameter servers"],
+    "kubernetes PODS strategy=asgd strategy.execution.simulate=true": [
+        "topology.launcher = external",
+        "simulated workers",
+    ],
     "kubernetes PODS topology.kubernetes.name=A_B": ["topology.kubernetes.name = A_B"],
     "kubernetes PODS topology.kubernetes.backoffLimit=-1": ["topology.kubernetes.backoffLimit = -1"],
     "kubernetes PODS topology.kubernetes.imagePullSecret=[]": ["did you mean topology.kubernetes.imagePullSecrets"],

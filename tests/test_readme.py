@@ -9,13 +9,14 @@ import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from urllib.request import urlopen
 
 import figures
 import pytest
 from markdown_pages import BLOCKS, PAGES, ROOT, Block, Command
 from PIL import Image
 from pool import Pool
-from runs import Freeze
+from runs import PATIENCE_S, Freeze
 
 from leyden.trainer.compose.composer import Composer
 
@@ -104,9 +105,12 @@ VALIDATED = [c for c in LEYDEN if for_other_machines(c) or by_optuna(c) or of_a_
 """Slurm's jobs, described machines, the doctor, Optuna's sweeps and the systems' recipes run in tests of their own."""
 IN_POOLS = [c for c in LEYDEN if needs_workers_alone(c)]
 SCRIPTS = sorted({block.section for block in BLOCKS if block.page == USING and block.file})
+SERVING = [c for c in LEYDEN if verb(c) == "view"]
+"""They do not end by themselves."""
 STARTED = [
     c for c in LEYDEN
-    if c not in (*VALIDATED, *IN_POOLS) and str(c) not in IN_HOSTS and not (c.page == USING and c.section in SCRIPTS)
+    if c not in (*VALIDATED, *IN_POOLS, *SERVING) and str(c) not in IN_HOSTS
+    and not (c.page == USING and c.section in SCRIPTS)
 ]  # fmt: skip
 
 
@@ -202,6 +206,21 @@ def test_command(command: Command, place: Path) -> None:
         assert len(list(sweep.glob("[0-9]/config.yaml"))) == trials
     if "model=mine" in arguments:
         assert "model=mine" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", SERVING, ids=str)
+def test_command_that_serves_pages(command: Command, place: Path) -> None:
+    words = [sys.executable, "-m", "leyden", *command.arguments]
+    with subprocess.Popen(words, cwd=place, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            shown = (re.search(r"http://localhost:\d+/", line) for line in process.stderr)
+            address = next(found[0] for found in shown if found)
+            with urlopen(address, timeout=PATIENCE_S) as page:
+                assert "TensorBoard" in page.read().decode()
+        finally:
+            process.terminate()
 
 
 @pytest.mark.slow

@@ -13,7 +13,8 @@ def known_of_samples(dataset: Target) -> tuple[tuple[int, ...] | None, int | Non
         CannotStart: its arguments are wrong.
     """
     cls = locate(dataset.target)
-    if "declared" in vars(cls):  # an inherited one does not know the derived class's arguments
+    # an inherited one does not know the arguments of a derived class of the user's
+    if "declared" in vars(cls) or (cls.__module__.startswith("leyden.datasets.") and hasattr(cls, "declared")):
         declared = Target(_target_=f"{dataset.target}.declared", **dataset.arguments)
         with at_fault("dataset", declared):
             return build(declared)

@@ -71,9 +71,21 @@ def _unreadable_override(error: OverrideParseException, request: CompositionRequ
         return refuse(typed, "is neither a verb nor key=value", remedy=f"{typed}=VALUE")
     if not re.fullmatch(r"[+~]*[\w./@:$-]+", key):
         return refuse(typed, f"the part before = is not a key: {key!r}", remedy="key=VALUE, without spaces")
-    quoted = value.replace("'", "\\'")
+    closed, quoted = _closed(value), value.replace("'", "\\'")
+    remedy = f"'{key}={closed}'" if closed != value and value[0] in "[{" else f"\"{key}='{quoted}'\""
     text = "the value cannot be read: brackets must match, and text with any of = ~ { } ( ) , or quotes must be quoted"
-    return refuse(key.lstrip("+"), text, value, f"\"{key}='{quoted}'\"", f"override '{typed}'")
+    return refuse(key.lstrip("+"), text, value, remedy, f"override '{typed}'")
+
+
+def _closed(value: str) -> str:
+    """The value with the brackets that it leaves open closed."""
+    left = ""
+    for letter in value:
+        if letter in "[{(":
+            left = "]})"["[{(".index(letter)] + left
+        elif left[:1] == letter:
+            left = left[1:]
+    return value + left
 
 
 def _leads_back(request: CompositionRequest) -> ConfigError:
