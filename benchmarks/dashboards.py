@@ -102,10 +102,9 @@ def empty(page: Page, dashboard: Dashboard) -> list[int]:
     return [number for number, count in enumerate(counts) if count < _COLOURED] if counts else [-1]
 
 
-def written(picture: bytes, name: str, colours: int = 64) -> None:
+def write(picture: Image.Image, name: str) -> None:
     """Write a picture of the documentation."""
-    image = Image.open(io.BytesIO(picture)).convert("RGB").quantize(colours, dither=Image.Dither.NONE)
-    image.save(PICTURES / name, optimize=True)
+    picture.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(PICTURES / name, optimize=True)
     print(PICTURES / name, (PICTURES / name).stat().st_size)
 
 
@@ -128,7 +127,7 @@ def main() -> None:
             with viewed(Path(place) / folder) as address, chromium() as page:
                 page.size(1280, height)
                 opened(page, address, DASHBOARDS[name])
-                written(page.picture(), file)
+                write(Image.open(io.BytesIO(page.picture())), file)
 
 
 if __name__ == "__main__":

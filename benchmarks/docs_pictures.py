@@ -12,10 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from dashboards import write
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-PICTURES = Path(__file__).parents[1] / "docs" / "images"
 _GAP = 12
 
 
@@ -23,8 +23,7 @@ def main(names: list[str]) -> None:
     for name in names or _MADE:
         with TemporaryDirectory() as place:
             for file, picture in _MADE[name](Path(place)).items():
-                picture.convert("RGB").quantize(64, dither=Image.Dither.NONE).save(PICTURES / file, optimize=True)
-                print(PICTURES / file, (PICTURES / file).stat().st_size)
+                write(picture, file)
 
 
 def _leyden(place: Path, *words: str) -> None:

@@ -4,17 +4,16 @@ import os
 from pathlib import Path
 
 from ..base.errors import CannotStart, refuse
-from ..base.paths import absolute, shown
+from ..base.paths import absolute
 from ..compose.reopen import open_run
 from ..config.ended_runs import changed_since_end, end_reason
 from ..config.job import JobSpec
 from ..launch.external.placement import processes_per_node
 from ..launch.external.rendezvous import ExternalRendezvous
 from ..launch.external.starters import LAUNCHER, with_external, world_of
-from ..runs.exit_codes import EXIT_CODES
 from ..runs.lease import hold_lease
 from .run import Run
-from .training import TrainingFailed, composed_run, composer_of, new_run
+from .training import composed_run, composer_of, ended_run, new_run
 
 
 def freeze(*overrides: str, config_dir: str | Path | None = None) -> Path:
@@ -67,10 +66,7 @@ def _work(folder: Path) -> None:
             code = follow(rendezvous, listens=False) if rendezvous.world.rank else _lead(folder, rendezvous)
         finally:
             rendezvous.announce_end(code)
-    if code not in (0, EXIT_CODES["preempted"]):
-        run = Run(folder)
-        error = str(run.summary.get("error") or f"exit code {code}")
-        raise TrainingFailed(f"{shown(folder)}: {error}", run)
+    ended_run(folder, code)
 
 
 def _lead(folder: Path, rendezvous: ExternalRendezvous) -> int:

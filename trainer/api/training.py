@@ -64,12 +64,20 @@ def train(*overrides: str, config_dir: str | Path | None = None) -> Run:
         raise refuse("topology.launcher", text, run.config.launcher, "the command leyden, or topology=local")
     with new_run(composer, run, overrides, listens=False) as (job, lease):
         code = _train_here(job, lease)
-    folder = job.run_dir
-    trained = Run(folder)
+    return ended_run(job.run_dir, code)
+
+
+def ended_run(folder: Path, code: int) -> Run:
+    """The run of a training that has ended with an exit code.
+
+    Raises:
+        TrainingFailed: it has failed.
+    """
+    run = Run(folder)
     if code not in (0, EXIT_CODES["preempted"]):
-        error = str(trained.summary.get("error") or f"exit code {code}")
-        raise TrainingFailed(f"{shown(folder)}: {error}", trained)
-    return trained
+        error = str(run.summary.get("error") or f"exit code {code}")
+        raise TrainingFailed(f"{shown(folder)}: {error}", run)
+    return run
 
 
 def stop() -> bool:

@@ -73,7 +73,7 @@ def _values(composer: "Composer", words: Sequence[str]) -> Mapping[str, Any]:
     """Values of the choices among the words, whose keys a flag may mean; of the defaults where these do not compose."""
     groups = composer.loader.list_groups("")
     choices = [word for word in words if word.partition("=")[0] in groups]
-    with suppress(Exception):  # whatever is wrong with a choice is told elsewhere
+    with suppress(Exception):  # a mistake in a choice is named where the run is composed
         return composer.loader.plain_values(composer.config_name, choices)
     return composer.loader.plain_values(composer.config_name, [])
 

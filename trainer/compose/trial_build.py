@@ -100,7 +100,7 @@ def _is_fetched(model: Target) -> bool:
 
 
 def _other_sizes(config: Config) -> Iterator[Problem]:
-    """Sizes of images that the network meets in a later epoch or in evaluation alone, when much is trained already."""
+    """Sizes of images in later epochs and in evaluation alone, at which a network would fail when much is trained."""
     node, sizes = config.model, list(_sizes(config))
     if node is None or not sizes or _is_fetched(node) or any(_model(config)):
         return

@@ -27,7 +27,7 @@ class Hooks:
         return [method for method, _ in self._taking(hook)]
 
     def bound(self, hook: str) -> Callable[..., None] | None:
-        """The call of a hook; None: nobody defines it."""
+        """The call of a hook; None: no method defines it."""
         return partial(self, hook) if self._taking(hook) else None
 
     def observed(self, hook: str) -> list[Callable[..., Any]]:

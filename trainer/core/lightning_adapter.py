@@ -9,14 +9,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
-from lightning.fabric.plugins import MixedPrecision, Precision
 from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch import LightningDataModule, LightningModule
 from torch.optim import Optimizer
 from torchmetrics import Metric
 
 from ..config.lightning.base_classes import is_lightning_module, overrides
-from .lightning_compat import set_device_and_dtype
+from .lightning_compat import input_conversion, set_device_and_dtype
 from .metric_log import named_values
 from .trainer_view.view import TrainerView
 
@@ -127,10 +126,7 @@ def batch_transfer(state: "RunState") -> Callable[[Any], Any]:
 
     The hooks receive it in the run's precision, as under Lightning's Trainer; the step converts their result.
     """
-    precision = state.fabric.strategy.precision
-    # mixed precision leaves the batch alone, and that of float32 converts nothing
-    unchanged = isinstance(precision, MixedPrecision) or type(precision) is Precision
-    convert = None if unchanged else precision.convert_input
+    convert = input_conversion(state.fabric.strategy.precision)
     prepare, device = state.data.on_after_batch_transfer, state.fabric.device
     change = state.task.on_after_batch_transfer if overrides(state.task, "on_after_batch_transfer") else None
 

@@ -24,6 +24,7 @@ __all__ = [
     "autocast_dtype",
     "can_skip_sync",
     "forward_module",
+    "input_conversion",
     "precision_of",
     "set_device_and_dtype",
     "with_sampler",
@@ -36,6 +37,16 @@ READ_IN = "2.6.6"
 def forward_module(module: _FabricModule) -> Callable[..., Any]:
     """The strategy's wrapper inside Fabric's; calling it leaves out Fabric's conversion of inputs and outputs."""
     return module._forward_module
+
+
+def input_conversion(precision: Precision) -> Callable[[Any], Any] | None:
+    """The conversion of a step's inputs to a precision; None: they stay as they are.
+
+    Mixed precision leaves the batch alone, as under Lightning's Trainer; Fabric would round float labels as well.
+    """
+    # the base class is the precision of float32, which converts nothing
+    unchanged = isinstance(precision, MixedPrecision) or type(precision) is Precision
+    return None if unchanged else precision.convert_input
 
 
 def precision_of(fabric: Fabric) -> Precision:

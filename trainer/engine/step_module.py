@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
-from lightning.fabric.plugins import MixedPrecision, Precision
+from lightning.fabric.plugins import Precision
 from lightning.pytorch import LightningModule
 from torch import nn
 from torchmetrics import Metric
 
-from ..core.lightning_compat import forward_module
+from ..core.lightning_compat import forward_module, input_conversion
 from ..core.state import RunState
 
 
@@ -40,11 +40,10 @@ def step_runner(state: RunState) -> Callable[..., Any]:
     module, precision = forward_module(state.module), state.fabric.strategy.precision
     if type(precision) is Precision:  # that of float32 converts nothing and has no context
         return module
-    # Mixed precision leaves the batch alone, as Lightning's Trainer does; Fabric would round float labels as well.
-    converts = not isinstance(precision, MixedPrecision)
+    convert = input_conversion(precision)
 
     def run(step: str, *arguments: Any) -> Any:
-        given = precision.convert_input(arguments) if converts else arguments
+        given = arguments if convert is None else convert(arguments)
         with precision.forward_context():
             return module(step, *given)
 

@@ -9,16 +9,13 @@ from typing import Any
 
 from PIL import Image, ImageDraw, ImageFont
 
+from ..diagnostics.pictures.palette import colour_of
 from .messages import SubEpochCompleted
 from .progress import SubEpoch
 from .snapshot import SnapshotMetadata
 
 FILE, PICTURE = "schedule.csv", "schedule.png"
 _COLUMNS = ("trial", "epoch", "partition", "worker", "began", "seconds", "training", "step", "status")
-_COLOURS = (
-    (31, 119, 180), (255, 127, 14), (44, 160, 44), (214, 39, 40), (148, 103, 189), (140, 86, 75), (227, 119, 194),
-    (127, 127, 127), (188, 189, 34), (23, 190, 207),
-)  # fmt: skip
 _MARGIN, _ROW, _FOOT, _WIDTH = 70, 34, 44, 1200
 _LABELLED = 16
 """Pixels; a narrower bar has no number."""
@@ -140,7 +137,7 @@ def gantt_chart(bars: Sequence[Bar], workers: int, names: Sequence[str], caption
     for bar in bars:
         left, top = _MARGIN + (bar.began - first) * scale, 10 + bar.worker * _ROW
         right = max(left + 1, left + bar.seconds * scale - 1)
-        draw.rectangle((left, top, right, top + _ROW - 6), fill=_COLOURS[bar.trial % len(_COLOURS)])
+        draw.rectangle((left, top, right, top + _ROW - 6), fill=colour_of(bar.trial))
         if right - left >= _LABELLED:
             middle = ((left + right) / 2, top + _ROW / 2 - 3)
             draw.text(middle, names[bar.trial], fill="white", font=font, anchor="mm")

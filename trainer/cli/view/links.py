@@ -69,8 +69,8 @@ class EventLinks:
 
 
 def _varied(runs: list[ShownRun]) -> list[str]:
-    """Hyperparameters that a sweep varies or in which runs differ, which are the columns that tell them apart."""
+    """Hyperparameters that a sweep varies, and others in which runs differ."""
     known = [run.parameters for run in runs if run.parameters]
-    names = dict.fromkeys([*(key for run in runs for key in run.swept), *(key for each in known for key in each)])
-    swept = {key for run in runs for key in run.swept}
+    swept = dict.fromkeys(key for run in runs for key in run.swept)
+    names = swept | dict.fromkeys(key for each in known for key in each)
     return [key for key in names if key in swept or any(each.get(key) != known[0].get(key) for each in known)]

@@ -5,8 +5,9 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -14,7 +15,7 @@ from ...base.printable import printable
 from ...base.untrusted_file import DamagedFile
 from ...config.hyperparameters import Value, hyperparameters_of, short_title, varied
 from ...config.schema import Composition
-from ...runs.folder import FROZEN
+from ...runs.folder import CHANGES, FROZEN
 from ...runs.frozen import frozen_values
 from ...runs.status import RUNNING, statuses
 
@@ -70,27 +71,47 @@ def shown_runs(folders: Mapping[str, Path]) -> Iterator[ShownRun]:
 def _shown_run(folder: Path, name: str) -> ShownRun:
     run = ShownRun(folder, name)
     with suppress(DamagedFile, OSError, ValidationError, ValueError):
-        values = frozen_values(folder)
-        composition = Composition.model_validate(values.get("composition") or {})
-        run.parameters = hyperparameters_of(values, composition)
-        run.swept = tuple(varied(composition))
-        run.metrics = _metrics(folder, values)
-        if composition.swept:
-            title = printable(short_title(composition, folder)).replace("/", "_")
-            run.name = f"{name.rpartition('/')[0]}/{title[:_LONGEST]}".lstrip("/")
+        config = _config_of(folder, _changed_at(folder))
+        run.parameters, run.swept = config.parameters, config.swept
+        run.metrics = _metrics(folder, config.monitor)
+        if config.title:
+            run.name = f"{name.rpartition('/')[0]}/{config.title}".lstrip("/")
     return run
 
 
-def _metrics(folder: Path, values: Mapping[str, Any]) -> tuple[str, ...]:
-    """Metrics by which runs are compared, as far as they have been logged."""
+class _RunConfig(NamedTuple):
+    """What a run's config says of the run in a table."""
+
+    parameters: dict[str, Value]
+    swept: tuple[str, ...]
+    monitor: Any
+    title: str
+    """Of a trial; "": it is none."""
+
+
+def _changed_at(folder: Path) -> tuple[int, ...]:
+    """Times at which the files of the config were changed."""
+    return tuple(file.stat().st_mtime_ns for name in (FROZEN, CHANGES) if (file := folder / name).exists())
+
+
+@cache  # a folder is looked through every few seconds, and may hold thousands of runs
+def _config_of(folder: Path, changed_at: tuple[int, ...]) -> _RunConfig:
+    values = frozen_values(folder)
+    composition = Composition.model_validate(values.get("composition") or {})
+    title = printable(short_title(composition, folder)).replace("/", "_")[:_LONGEST] if composition.swept else ""
+    monitor: Any = values
+    for key in ("callbacks", "checkpoint", "monitor"):
+        monitor = monitor.get(key) if isinstance(monitor, Mapping) else None
+    return _RunConfig(hyperparameters_of(values, composition), tuple(varied(composition)), monitor, title)
+
+
+def _metrics(folder: Path, monitor: Any) -> tuple[str, ...]:
+    """Metrics by which runs are compared, as far as they have been logged, the monitored one first."""
     try:
         with (folder / "metrics.csv").open(encoding="utf-8", newline="") as stream:
             logged = next(csv.reader(stream), [])
     except (OSError, ValueError):
         return ()
-    monitor: Any = values
-    for key in ("callbacks", "checkpoint", "monitor"):
-        monitor = monitor.get(key) if isinstance(monitor, Mapping) else None
     phases = ("val", "test", "train")
     names = [name for phase in phases for name in sorted(logged) if name.split("/")[0] == phase]
     return tuple(sorted(names, key=lambda name: name != monitor))

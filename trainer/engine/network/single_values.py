@@ -51,13 +51,11 @@ def refuse_single_values(
             f"{single[0]}, a BatchNorm, would get one value a channel and no variance"
         )
         sizes = range(multiple, 2 * config.batch_size + 2, multiple)
-        nearest = min((size for size in sizes if smallest(size) > 1), key=_distance(config.batch_size), default=None)
+        nearest = min(
+            (size for size in sizes if smallest(size) > 1), key=lambda size: abs(size - config.batch_size), default=None
+        )
         remedies = [f"batch_size={nearest}"] * (nearest is not None) + ["dataset.drop_last=true"]
         raise CannotStart(Problem("batch_size", text, config.batch_size, ", or ".join(remedies)))
-
-
-def _distance(wanted: int) -> Callable[[int], int]:
-    return lambda size: abs(size - wanted)
 
 
 @contextmanager

@@ -215,7 +215,7 @@ class ButterflyAllReduce:
         schedule = self._schedule(self.butterfly.placement.workers)
         each = len(schedule.reduce_scatter) + len(schedule.all_gather)
         newest = [list(message) for message in list(self._messages)[-vectors * each :]]
-        gathered = [[Message(*each) for each in messages] for messages in all_gather_values(newest)]
+        gathered = [[Message(*message) for message in messages] for messages in all_gather_values(newest)]
         return {"butterfly/exchange": exchange_picture(gathered)} if all(gathered) else {}
 
     def count(self, vector: Tensor, ledger: Ledger) -> None:

@@ -5,10 +5,8 @@ from typing import NamedTuple
 
 from PIL import Image, ImageDraw, ImageFont
 
-_COLOURS = (
-    (31, 119, 180), (255, 127, 14), (44, 160, 44), (214, 39, 40), (148, 103, 189), (140, 86, 75), (227, 119, 194),
-    (127, 127, 127), (188, 189, 34), (23, 190, 207),
-)  # fmt: skip
+from ...diagnostics.pictures.palette import colour_of
+
 _WIDTH, _LEFT, _TOP, _ROW = 1000, 70, 34, 30
 _LABELLED = 14
 """Pixels; a narrower bar has no number."""
@@ -45,17 +43,13 @@ def exchange_picture(workers: Sequence[Sequence[Message]]) -> Image.Image:
     draw.text((8, 8), title, fill="black", font=font)
     for rank, messages in enumerate(drawn):
         top = _TOP + rank * _ROW
-        draw.text((8, top + 14), f"worker {rank}", fill=_colour(rank), font=font, anchor="lm")
+        draw.text((8, top + 14), f"worker {rank}", fill=colour_of(rank), font=font, anchor="lm")
         for message in messages:
             left, right = (_LEFT + scale * (moment - began) for moment in (message.began, message.ended))
-            draw.rectangle((left, top + 3, max(left + 1, right - 1), top + _ROW - 4), fill=_colour(message.peer))
+            draw.rectangle((left, top + 3, max(left + 1, right - 1), top + _ROW - 4), fill=colour_of(message.peer))
             if right - left >= _LABELLED:
                 middle = ((left + right) / 2, top + _ROW / 2)
                 draw.text(middle, str(message.peer), fill="white", font=font, anchor="mm")
     draw.text((_LEFT, bottom + 4), "0 ms", fill="grey", font=font)
     draw.text((_WIDTH - 10, bottom + 4), f"{1e3 * (ended - began):.3g} ms", fill="grey", font=font, anchor="ra")
     return image
-
-
-def _colour(worker: int) -> tuple[int, int, int]:
-    return _COLOURS[worker % len(_COLOURS)]

@@ -7,13 +7,10 @@ from PIL import Image
 from torch import Tensor
 
 from ...core.protocols import Tileable
+from ...diagnostics.pictures.palette import colour_of
 from ...diagnostics.pictures.tiles import sheet, tile
 from .grid import Grid
 
-_COLOURS = torch.tensor([
-    (31, 119, 180), (255, 127, 14), (44, 160, 44), (214, 39, 40), (148, 103, 189), (140, 86, 75), (227, 119, 194),
-    (127, 127, 127), (188, 189, 34), (23, 190, 207),
-])  # fmt: skip
 _PALE = 0.75
 """Share of white in positions that the shown worker does not need."""
 _DARK = 0.6
@@ -51,7 +48,7 @@ def _map(grid: Grid, layer: Tileable, shown: int) -> Tensor:
     colours = torch.zeros(*size, 3)
     for worker in range(grid.workers):
         rows, cols = grid.own(size, worker)
-        colour = _COLOURS[worker % len(_COLOURS)].float()
+        colour = torch.tensor(colour_of(worker)).float()
         colours[rows.start : rows.stop, cols.start : cols.stop] = colour
     needed, own = grid.needed(layer, shown), grid.own(size, shown)
     made = colours + _PALE * (255 - colours)
