@@ -186,6 +186,7 @@ _BY_VALUE: Mapping[str, Mapping[str, str]] = {
     "deepspeed zero fsdp": {**_switch(_FSDP, "strategy=single"), "": _FSDP},
     "ema model_ema use_ema": _switch("callbacks=[default,ema]", "callbacks=default"),
     "swa use_swa": _switch("callbacks=[default,swa]", "callbacks=default"),
+    "lookahead use_lookahead": _switch("callbacks=[default,lookahead]", "callbacks=default"),
     "swa_epoch_start swa_start": {"": "callbacks=[default,swa] callbacks.swa.start={}"},
     "ema_decay model_ema_decay": {"": "callbacks=[default,ema] callbacks.ema.decay={}"},
     "track_grad_norm grad_norm": {"": "trainer.log_grad_norm=true"},
