@@ -19,14 +19,12 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 _ORDER = (
-    "gpu-1", "gpu-2", "gpu-3", "gpu-4", "step_overhead", "startup", "shared_imports", "agents", "training",
+    "step_overhead", "startup", "shared_imports", "agents", "training",
     "one_cycle", "failures", "slow_links", "local_update", "straggler", "five_systems", "twins", "hopping",
     "async_checkpoint", "spatial_bytes", "dropout", "data", "prepare", "loading", "crop_flip", "block_shuffle",
     "kills", "decode_limits", "planner", "planner_memory", "planner_gpu_memory", "faults", "hangs", "hostile_corpus",
     "fuzzing", "guided_fuzzing", "command_speed", "export",
 )  # fmt: skip
-SUBJECTS = tuple(subject for subject in _ORDER if (RESULTS / f"{subject}.json").exists())
-"""Files, in the order of the page; of those that wait for a first measurement, none is there."""
 CAMPAIGN = RESULTS / "campaign.json"
 README_FIGURES = ("step_overhead", "slow_links", "failures")
 ORIGIN = ("machine", "date", "commit", "command")
@@ -74,15 +72,17 @@ def newest_of_each(measurements: Sequence[Mapping[str, Any]]) -> list[Mapping[st
     return list(found.values())
 
 
-def gpu_calls() -> list[str]:
-    """Files that the calls of the GPU battery have written on a GPU."""
-    return sorted(file.stem for file in RESULTS.glob("gpu-[0-9].json"))
+def subjects() -> list[str]:
+    """Files in the order of the page, calls of the GPU battery first; of those that wait for a first measurement, none
+    is there."""
+    gpu_calls = sorted(file.stem for file in RESULTS.glob("gpu-[0-9].json"))
+    return [*gpu_calls, *(subject for subject in _ORDER if (RESULTS / f"{subject}.json").exists())]
 
 
 def page() -> str:
     """The generated part of docs/figures.md."""
     lines: list[str] = []
-    for subject in (*SUBJECTS, *gpu_calls()):
+    for subject in subjects():
         content = read(subject)
         lines += [f"## {content['title']}", "", content["text"], ""]
         for measurement in newest_of_each(content["measurements"]):

@@ -99,7 +99,6 @@ def test_a_check_that_the_calls_end_cuts_off_is_left_to_the_next(tmp_path: Path)
 def test_the_page_of_figures_shows_a_call_with_its_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines = list(run_checks(CHECKS, tmp_path / "gpu.jsonl"))
     monkeypatch.setattr(figures, "RESULTS", tmp_path)
-    monkeypatch.setattr(figures, "SUBJECTS", ())
     monkeypatch.setattr(figures, "CAMPAIGN", tmp_path / "none")
     assert figures.page() == ""
     for name in ("gpu-1", "gpu-1-rehearsal"):

@@ -314,7 +314,7 @@ def test_command_of_another_program(command: Command) -> None:
 
 
 def test_commands_of_the_figures_name_what_is_there() -> None:
-    for subject in figures.SUBJECTS:
+    for subject in figures.subjects():
         for measurement in figures.read(subject)["measurements"]:
             for row in measurement["rows"]:
                 command = row.get("command", measurement["command"])
@@ -332,12 +332,14 @@ def test_commands_of_the_figures_name_what_is_there() -> None:
 def test_the_pages_have_the_figures_that_were_measured() -> None:
     outdated = [path.name for path, text in figures.pages().items() if path.read_text() != text]
     assert not outdated, "python benchmarks/figures.py"
+    headings = [line for line in figures.page().splitlines() if line.startswith("## ")]
+    assert len(headings) == len(set(headings))
 
 
 def test_every_figure_says_where_it_comes_from() -> None:
     listed = {path.stem for path in figures.RESULTS.glob("*.json") if path != figures.CAMPAIGN}
-    assert listed == set(figures.SUBJECTS)
-    for subject in figures.SUBJECTS:
+    assert sorted(listed) == sorted(figures.subjects())
+    for subject in figures.subjects():
         for measurement in figures.read(subject)["measurements"]:
             for row in measurement["rows"]:
                 origin = [row.get(name, measurement[name]) for name in figures.ORIGIN]
