@@ -10,6 +10,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
+from runs import PATIENCE_S
 
 from leyden.trainer.cli.completion import function
 from leyden.trainer.cli.completion.index import lines
@@ -150,34 +151,37 @@ def test_in_a_terminal(how: str, functions: Path) -> None:
     shutil.copy(functions / "zsh", functions / "own" / "_leyden")
     # the function's result is seen as what the command gets
     script = [begin, "leyden() { printf '<%s>' \"$@\"; echo; }", "leyden mod\t=lenet\t trainer.max_ep\t3"]
-    assert "<model=lenet5><trainer.max_epochs=3>" in typed(words, script, functions)
+    prompt = "<\\!>" if words[0] == "bash" else "<%!>"
+    assert_answers(words, script, prompt, "<model=lenet5><trainer.max_epochs=3>", functions)
 
 
-def typed(words: list[str], script: list[str], folder: Path) -> str:
-    """What a shell shows on a terminal where these lines are typed, the last one slowly."""
+def assert_answers(words: list[str], script: list[str], prompt: str, answer: str, folder: Path) -> None:
+    """A shell on a terminal shows the answer where these lines are typed.
+
+    Args:
+        prompt: shows the number of the command that is read.
+    """
     pid, terminal = pty.fork()
     if pid == 0:
         os.chdir(folder)
-        os.environ |= {"TERM": "dumb", "PS1": "> ", "INPUTRC": "/dev/null"}
+        os.environ |= {"TERM": "dumb", "PS1": prompt, "INPUTRC": "/dev/null", "HISTFILE": ""}
         os.execvp(words[0], words)
     try:
-        seen = read(terminal)  # what is typed before the prompt is lost
-        for line in script:
+        for number, line in enumerate(script, start=1):
+            read_until(terminal, f"<{number}>")  # what is typed before the prompt is lost
             os.write(terminal, f"{line}\r".encode())
-            seen += read(terminal)
+        read_until(terminal, answer)
     finally:
         os.close(terminal)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    return seen.decode(errors="replace")
 
 
-def read(terminal: int) -> bytes:
-    """What appears, until nothing more does."""
-    seen = b""
-    while wait([terminal], 0.5):
-        seen += os.read(terminal, 65536)
-    return seen
+def read_until(terminal: int, text: str) -> None:
+    seen = ""
+    while text not in seen:
+        assert wait([terminal], PATIENCE_S), f"no {text} in {seen}"
+        seen += os.read(terminal, 65536).decode(errors="replace")
 
 
 def test_the_index_has_every_verb_flag_and_choice() -> None:
