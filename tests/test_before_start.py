@@ -53,6 +53,8 @@ MISTAKES = {
         "dataset.crop = 48", "ViT: does not take a batch of images of 3 x 48 x 48", "",
     ),
     "dataset.image_size=4": ("dataset.image_size = 4", "at least 8", ""),
+    "optimizer=null": ("optimizer", "is null, and Classification has no configure_optimizers", "optimizer=sgd"),
+    "task=multi_label": ("task", "the images of the dataset have one class", "task=classification"),
     "optimizer.weight_decay=-1": ("optimizer.weight_decay = -1", "at least 0", "optimizer.weight_decay=0.0"),
     "optimizer.momentum=1.5": ("optimizer.momentum = 1.5", "less than 1", "optimizer.momentum=0.9"),
     "optimizer.nesterov=true optimizer.momentum=0": (

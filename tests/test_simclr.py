@@ -12,6 +12,7 @@ from runs import Freeze, cut_back, distance, metrics, weights
 from torch import Tensor, nn
 
 from leyden.models.mlp import MLP
+from leyden.trainer.base.errors import CannotStart
 from leyden.trainer.cli.main import main
 from leyden.trainer.components.tasks.contrastive import normalized, nt_xent
 from leyden.trainer.components.tasks.simclr import SimCLR
@@ -151,5 +152,5 @@ class OneView:
 def test_views_of_somebody_s_augmentation_are_counted(freeze: Freeze) -> None:
     own = ["augment._target_=test_simclr.OneView", f"python_path=[{Path(__file__).parent}]"]
     run_dir = freeze("run", *EXACT, *own)
-    with pytest.raises(ValueError, match="augment makes 1 views of an image, and the task compares 2"):
+    with pytest.raises(CannotStart, match="augment: makes 1 views of an image, and the task compares 2"):
         start(run_dir)

@@ -1,6 +1,6 @@
 """Composition of YAML and overrides to one plain config by Hydra, whose errors are translated to Leyden's."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from .hydra_node import hydra_problems
 from .leftover_keys import Leftover, drop_from_composition, leftovers, not_taken, notices
 from .pinned_weights import with_pinned_weights
 from .provenance import Given, Origin
-from .validation import validated
+from .validation import dotted, validated
 
 MAIN = "pkg://leyden.conf"
 
@@ -136,7 +136,13 @@ class Composer:
 
     def with_remedies(self, error: ConfigError, overrides: Sequence[str]) -> ConfigError:
         """The error with only the remedies that work."""
-        return with_working_remedies(error, overrides, self.problems_of)
+        return with_working_remedies(error, overrides, self.problems_of, self._keys_of)
+
+    def _keys_of(self, overrides: Sequence[str]) -> Collection[str]:
+        try:
+            return set(dotted(self.loader.plain_values(self.config_name, overrides)))
+        except ConfigError:
+            return ()
 
     def problems_of(self, overrides: Sequence[str]) -> Sequence[Problem]:
         """Mistakes in overrides, as far as the values show them."""

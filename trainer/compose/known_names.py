@@ -98,7 +98,7 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
         "ddp_find_unused_parameters_false": _DDP,
         "shard_grad_op": f"{_FSDP} strategy.reshard_after_forward=false",
         "hybrid_shard": "strategy=hsdp topology.nodes=2 topology.launcher=node topology.devices_per_node=2",
-        "none": "strategy=single", "auto": "strategy=single", "single_device": "strategy=single",
+        **dict.fromkeys(("none", "null", "auto", "single_device"), "strategy=single"),
         "parameter_server": "strategy=asgd", "parameterserver": "strategy=asgd", "downpour": "strategy=asgd",
         "eamsgd": "strategy=easgd", "diloco": "strategy=local_sgd", "localsgd": "strategy=local_sgd",
         "post_local_sgd": "strategy=local_sgd", "tensor_parallel": f"strategy=hybrid {_MULTI_WORKER}",
@@ -107,7 +107,7 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
         **{name: _logger(name) for name in _LOGGER_CLASS},
         "wandblogger": _logger("wandb"), "weights_and_biases": _logger("wandb"), "mlf": _logger("mlflow"),
         "tensorboard": "logger=default", "tb": "logger=default", "csv": "logger=default", "true": "logger=default",
-        "false": "logger=none", "off": "logger=none", "no": "logger=none",
+        **dict.fromkeys(("false", "off", "no", "null"), "logger=none"),
     },
     "optimizer": {
         "momentum": "optimizer=sgd", "nesterov": "optimizer=sgd optimizer.nesterov=true", "rms": "optimizer=rmsprop",
@@ -130,22 +130,24 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
         "fakedata": "dataset=synthetic", "folder": "dataset=image_folder", "imagefolder": "dataset=image_folder",
     },
     "model": {
+        "vit_s_16": "model=vit_small", "vit_l_16": "model=timm model.name=vit_large_patch16_224",
         "resnet152": "model=resnet50 model.depth=152", "vit_base_patch16_224": "model=vit_base",
         "vit_small_patch16_224": "model=vit_small", "vit_b_16": "model=vit_base", "lenet": "model=lenet5",
         "vgg": "model=vgg16", "cnn": "model=lenet5", "resnet": "model=resnet18", "vit": "model=vit_small",
     },
     "callbacks": {
-        "modelcheckpoint": "callbacks=default", "earlystopping": "callbacks=[default,early_stopping]",
+        "null": "callbacks=none", "modelcheckpoint": "callbacks=default",
+        "earlystopping": "callbacks=[default,early_stopping]",
         "early_stop": "callbacks=[default,early_stopping]", "checkpoint": "callbacks=default",
         "modelema": "callbacks=[default,ema]", "weightaveraging": "callbacks=[default,ema]",
         "stochasticweightaveraging": "callbacks=[default,swa]",
         "richprogressbar": "callbacks=default", "tqdmprogressbar": "callbacks=default", "progress": "callbacks=default",
     },
-    "task": {"classify": "task=classification", "supervised": "task=classification", "autoencoder":
+    "task": {**dict.fromkeys(("null", "classify", "supervised"), "task=classification"), "autoencoder":
              "task=reconstruction model=cots_autoencoder", "focal": "task.loss=focal", "bce": "task.loss=bce",
              "contrastive": "task=simclr augment=simclr", "self_supervised": "task=simclr augment=simclr"},
-    "topology": {"gpu": "topology=local", "cuda": "topology=local", "auto": "topology=local", "sbatch":
-                 "topology=slurm", "single": "topology=local"},
+    "topology": {**dict.fromkeys(("gpu", "cuda", "auto", "single"), "topology=local"), "sbatch": "topology=slurm",
+                 "k8s": "topology=kubernetes"},
     "augment": {
         "flip": "augment=crop_flip", "random_crop": "augment=crop", "default": "augment=crop_flip",
         "random_resized_crop": "augment=imagenet", "randomresizedcrop": "augment=imagenet", "rrc": "augment=imagenet",
@@ -332,7 +334,8 @@ def _value(key: str, value: str | None) -> str:
 
 def known_choice(group: str, name: str) -> str:
     """The overrides equivalent to a choice of another tool; "" if unknown."""
-    return CHOICES.get(group, {}).get(name.lower(), "")
+    choices = CHOICES.get(group, {})
+    return choices.get(name.lower()) or choices.get(re.sub(r"[^a-z\d]", "_", name.lower()), "")
 
 
 _TIMM = re.compile(r"(?P<name>[a-z]\w*\d\w*|(?:convnext|swin|deit|beit|vit|efficientnet|mobilenet|maxvit)\w*)(\.\w+)?")

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from ..base.errors import ConfigError, Problem, listed, nearest, spelled
 from ..config.schema import Config, Target, with_processes_known_before_import
-from .known_names import CHOICES, Known, known_value
+from .known_names import CHOICES, Known, known_choice, known_value
 from .known_names import known as known_word
 
 MISSING = "is missing"
@@ -227,7 +227,7 @@ def _missing(key: str) -> Problem:
     if name == "_target_":
         group = parent.split(".")[0]
         return Problem(parent, f"has no _target_, so there is no class to build: choose one with {group}=NAME")
-    return Problem(key, MISSING, remedy=f"{key}=...")
+    return Problem(key, MISSING, remedy=known_choice(key, "null") or f"{key}=...")
 
 
 def _allowed(detail: Any) -> str:

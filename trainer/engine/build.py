@@ -310,13 +310,17 @@ def _refuse_one_class(config: Config, data: DataContract) -> None:
 
 
 def _refuse_other_targets(task: LightningModule, data: DataContract) -> None:
-    """Raise ValueError if the task takes other targets than the dataset has."""
+    """
+    Raises:
+        CannotStart: the task takes other targets than the dataset has.
+    """
     several, taken = data.multi_label, takes_multi_label(task)
     if several is None or taken is None or several == taken:
         return
     given = "any number of classes" if several else "one class (the dataset does not declare multi_label)"
     fitting = "multi_label" if several else "classification"
-    raise ValueError(f"the images of the dataset have {given}, and {type(task).__name__} takes others: task={fitting}")
+    text = f"{type(task).__name__} takes others: the images of the dataset have {given}"
+    raise CannotStart(Problem("task", text, remedy=f"task={fitting}"))
 
 
 def make_optimizer(
@@ -328,7 +332,8 @@ def make_optimizer(
         log.info("%s.configure_optimizers decides: optimizer and schedule of the config are not used", name)
         return read_configure_optimizers(task.configure_optimizers(), name)
     if config.optimizer is None:
-        raise ValueError(f"optimizer is null, and {type(task).__name__} has no configure_optimizers: optimizer=sgd")
+        text = f"is null, and {type(task).__name__} has no configure_optimizers"
+        raise CannotStart(Problem("optimizer", text, remedy="optimizer=sgd"))
     optimizer = built_optimizer(config, task, options)
     if config.schedule is None:
         return optimizer, []

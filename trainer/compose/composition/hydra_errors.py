@@ -1,6 +1,7 @@
 """Errors of Hydra translated to Leyden's: key, value, allowed values, place where it was set, remedy."""
 
 import re
+import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -68,7 +69,8 @@ def _unreadable_override(error: OverrideParseException, request: CompositionRequ
         words = " ".join(word for word in request.overrides if word not in joined)
         return refuse(key.lstrip("+"), text, value, as_command(joined, sweeps), f"override '{words}'")
     if not equals:
-        return refuse(typed, "is neither a verb nor key=value", remedy=f"{typed}=VALUE")
+        remedy = f"dataset=image_folder dataset.root={shlex.quote(typed)}" if exists(typed) else f"{typed}=VALUE"
+        return refuse(typed, "is neither a verb nor key=value", remedy=remedy)
     if not re.fullmatch(r"[+~]*[\w./@:$-]+", key):
         return refuse(typed, f"the part before = is not a key: {key!r}", remedy="key=VALUE, without spaces")
     closed, quoted = _closed(value), value.replace("'", "\\'")

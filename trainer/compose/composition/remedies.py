@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -14,16 +14,21 @@ _ROUNDS = 4
 """Rounds in which a remedy is extended by the remedies of its own problems."""
 
 ProblemsOf = Callable[[Sequence[str]], Sequence[Problem]]
+KeysOf = Callable[[Sequence[str]], Collection[str]]
 
 
-def with_working_remedies(error: ConfigError, overrides: Sequence[str], problems_of: ProblemsOf) -> ConfigError:
+def with_working_remedies(
+    error: ConfigError, overrides: Sequence[str], problems_of: ProblemsOf, keys_of: KeysOf
+) -> ConfigError:
     """The same error; a remedy that consists of overrides is completed until it works, or left out.
 
     Args:
         overrides: as the user typed them.
         problems_of: problems of a list of overrides, composed and with its values checked.
+        keys_of: keys of its composition.
     """
-    return ConfigError(*(_tried(problem, overrides, problems_of) for problem in error.problems), context=error.context)
+    problems = [_under_its_name(problem, overrides, problems_of, keys_of) for problem in error.problems]
+    return ConfigError(*(_tried(problem, overrides, problems_of) for problem in problems), context=error.context)
 
 
 def replaced(overrides: Iterable[str], mistake: str, by: Sequence[str]) -> list[str]:
@@ -35,6 +40,20 @@ def replaced(overrides: Iterable[str], mistake: str, by: Sequence[str]) -> list[
 def key_of(override: str) -> str:
     """The key that an override sets."""
     return override.partition("=")[0].lstrip("+~")
+
+
+def _under_its_name(problem: Problem, overrides: Sequence[str], problems_of: ProblemsOf, keys_of: KeysOf) -> Problem:
+    """The problem of a key without a value, with the value that the user gives to a key beside it that is not there."""
+    parent, begin = problem.key.rpartition(".")[0], f"{problem.key}="
+    beside = [o for o in overrides if key_of(o).rpartition(".")[0] == parent]
+    if not parent or not beside or not leaves_open(problem.remedy) or not problem.remedy.startswith(begin):
+        return problem
+    there = keys_of([o for o in overrides if o not in beside])
+    for override in beside:
+        way = begin + override.partition("=")[2]
+        if key_of(override) not in there and not problems_of(replaced(overrides, override, [way])):
+            return replace(problem, text=f"{problem.text}\nin place of {override}", remedy=way)
+    return problem
 
 
 def _tried(problem: Problem, overrides: Sequence[str], problems_of: ProblemsOf) -> Problem:
@@ -104,13 +123,16 @@ def _completed(
     Args:
         others: keys of the user's other mistakes, which this remedy cannot correct.
     """
-    why = ""
+    why, given = "", None
     for _ in range(_ROUNDS):
         found = problems_of(replaced(overrides, mistake, way))
         left = [p for p in found if p.key not in others()] if found else []
         if not left:
             return way, why
         further = alternatives(left[0].remedy)
+        if not further and given and left[0].key == key_of(given[1]):
+            # what the user names is not there
+            return replaced(way, "", [f"{left[0].key}=PATH"]), f"{given[1]}: {left[0].text}"
         if not further:
             break
         if set(further[0]) & set(overrides):

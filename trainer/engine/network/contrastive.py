@@ -1,5 +1,6 @@
 """What a task with a loss over the samples of all workers gets from the run."""
 
+from ...base.errors import CannotStart, Problem
 from ...core.protocols import Contrastive
 from ...core.state import RunState
 
@@ -8,12 +9,13 @@ def share_batches(state: RunState) -> None:
     """Tell a contrastive task how batches are shared among the workers.
 
     Raises:
-        ValueError: the augmentation makes another number of views of an image than the task compares.
+        CannotStart: the augmentation makes another number of views of an image than the task compares.
     """
     task = state.task
     if not isinstance(task, Contrastive):
         return
     made = state.data.training_views
     if made != task.views:
-        raise ValueError(f"augment makes {made} views of an image, and the task compares {task.views}: augment=simclr")
+        text = f"makes {made} views of an image, and the task compares {task.views}"
+        raise CannotStart(Problem("augment", text, remedy="augment=simclr"))
     task.share_batches(state.padding, -(-state.config.batch_size // state.fabric.world_size))
