@@ -3,6 +3,7 @@
 import resource
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,6 +49,28 @@ def test_one_that_takes_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(ConfigError, match=r"composing takes more than 0\.05 s"):
         composer.run(["experiment=bomb"])
     assert state() == before
+
+
+def test_one_that_takes_too_long_is_refused_though_a_callback_of_the_collector_loses_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "MAX_SECONDS", 0.05)
+    monkeypatch.setattr(limits, "_AGAIN_S", 0.05)
+
+    class Collected:
+        def __del__(self) -> None:
+            until = time.process_time() + 0.07
+            while time.process_time() < until:
+                pass
+
+    def compute() -> None:
+        collected = Collected()
+        del collected
+        while True:
+            pass
+
+    with pytest.raises(ConfigError, match="composing takes more than"), limits.limited():
+        compute()
 
 
 def test_one_that_takes_too_much_memory_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

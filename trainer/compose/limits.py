@@ -1,8 +1,9 @@
 """Limits of a composition: ten lines of `${...}` may stand for gigabytes or hours."""
 
 import signal
+import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from resource import RLIM_INFINITY, RLIMIT_DATA, getpagesize, getrlimit, setrlimit
@@ -16,8 +17,12 @@ MAX_BYTES = 2 << 30  # beyond what the process has
 _enforced = False
 
 
+_AGAIN_S = 1.0
+
+
 class _TooLong(BaseException):
-    """Raised by the timer; no `except Exception` of OmegaConf's takes it."""
+    """Raised by the timer, again each second: no `except Exception` of OmegaConf's takes it, a callback of the garbage
+    collector's loses it."""
 
 
 def _expired(*_: Any) -> None:
@@ -47,12 +52,13 @@ def limited() -> Generator[None, None, None]:
         yield
         return
     handler, (soft, hard) = signal.signal(signal.SIGVTALRM, _expired), getrlimit(RLIMIT_DATA)
+    show_lost, sys.unraisablehook = sys.unraisablehook, _show_others(sys.unraisablehook)
     try:
         with suppress(OSError):  # no Linux
             used = int(Path("/proc/self/statm").read_text().split()[5]) * getpagesize()
             most = min(each for each in (used + MAX_BYTES, soft, hard) if each != RLIM_INFINITY)
             setrlimit(RLIMIT_DATA, (most, hard))
-        signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS)
+        signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS, _AGAIN_S)
         yield
     except _TooLong:
         raise _refusal(f"{MAX_SECONDS:g} s of computing") from None
@@ -63,7 +69,12 @@ def limited() -> Generator[None, None, None]:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, handler)
+        sys.unraisablehook = show_lost
         setrlimit(RLIMIT_DATA, (soft, hard))
+
+
+def _show_others(show: Callable[[Any], object]) -> Callable[[Any], object]:
+    return lambda lost: None if lost.exc_type is _TooLong else show(lost)
 
 
 def _of_memory(error: BaseException | None) -> bool:
