@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -48,37 +49,51 @@ def run(python: Path, words: str, folder: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package's wheel, which is the same for every Python."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = shutil.copytree(ROOT, folder / "source", ignore=_LEFT_OUT)
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, source]
+    subprocess.run(build, check=True, capture_output=True)
+    return next(folder.glob("*.whl"))
+
+
 @pytest.fixture(params=PYTHONS)
-def installed(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+def installed(request: pytest.FixtureRequest, tmp_path: Path, wheel: Path) -> Path:
     """Python of an environment that has the wheel, and of its dependencies those that are not built on torch."""
     wanted = [each for each in DECLARED if each.startswith(WITHOUT_TORCH)]
     assert len(wanted) == len(WITHOUT_TORCH)
-    subprocess.run([request.param, "-m", "venv", tmp_path / "venv"], check=True)
+    subprocess.run([request.param, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     python = tmp_path / "venv" / "bin" / "python"
-    pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "-c", ROOT / "constraints.txt", *wanted], check=True)
-    source = shutil.copytree(ROOT, tmp_path / "source", ignore=_LEFT_OUT)
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path, source]
-    subprocess.run(build, check=True, capture_output=True)
-    subprocess.run([*pip, "--no-deps", next(tmp_path.glob("*.whl"))], check=True)
+    subprocess.run([*pip, "--no-deps", wheel], check=True)
     return python
+
+
+@cache
+def here(words: str, folder: Path) -> tuple[int, str]:
+    return run(Path(sys.executable), words, folder)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHONS, reason="LEYDEN_PYTHONS names no other Python")
-def test_it_compiles_and_composes_as_here(installed: Path, tmp_path: Path) -> None:
+def test_it_compiles_and_composes_as_here(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    empty = tmp_path_factory.getbasetemp() / "empty"
+    empty.mkdir(exist_ok=True)
     folder = subprocess.run(
         [installed, "-P", "-c", "import leyden; print(leyden.__path__[0])"], check=True, capture_output=True, text=True
     ).stdout.strip()
     subprocess.run([installed, "-W", "error", "-m", "compileall", "-q", "-f", folder], check=True)
-    code, text = run(installed, "--version", tmp_path)
+    code, text = run(installed, "--version", empty)
     assert code == 0
     assert "and no torch" in text
     for words, expected in COMMANDS.items():
-        code, text = run(installed, words, tmp_path)
+        code, text = run(installed, words, empty)
         assert code == expected, text
-        here = run(Path(sys.executable), words, tmp_path)
-        assert (code, text.replace(folder, "leyden")) == (here[0], here[1].replace(str(ROOT), "leyden")), words
+        own_code, own_text = here(words, empty)
+        assert (code, text.replace(folder, "leyden")) == (own_code, own_text.replace(str(ROOT), "leyden")), words
 
 
 @pytest.mark.campaign
