@@ -310,6 +310,9 @@ NODE = {
     "a filter of logging": (
         ["hydra/job_logging=default", "+hydra.job_logging.filters.a={class:os.system}"],
         "hydra.job_logging.filters.a.class"),
+    "attributes of a handler": (
+        ["hydra/job_logging=default", "+hydra.job_logging.handlers.console={'.':{emit:x}}"],
+        "is none of Hydra's logging, which has no such key"),
     "caches of bytecode": (["+hydra.job.env_set.PYTHONPYCACHEPREFIX=x"], "export PYTHONPYCACHEPREFIX="),
     "a search path of Python's": (["hydra.searchpath=[pkg://antigravity]"], "hydra.searchpath"),
     "a search path of Python's tests": (["hydra.searchpath=[pkg://test.autotest]"], "hydra.searchpath"),
