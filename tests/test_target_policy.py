@@ -310,9 +310,6 @@ NODE = {
     "a filter of logging": (
         ["hydra/job_logging=default", "+hydra.job_logging.filters.a={class:os.system}"],
         "hydra.job_logging.filters.a.class"),
-    "attributes of a handler": (
-        ["hydra/job_logging=default", "+hydra.job_logging.handlers.console={'.':{emit:x}}"],
-        "is none of Hydra's logging, which has no such key"),
     "caches of bytecode": (["+hydra.job.env_set.PYTHONPYCACHEPREFIX=x"], "export PYTHONPYCACHEPREFIX="),
     "a search path of Python's": (["hydra.searchpath=[pkg://antigravity]"], "hydra.searchpath"),
     "a search path of Python's tests": (["hydra.searchpath=[pkg://test.autotest]"], "hydra.searchpath"),
@@ -350,6 +347,11 @@ def test_variables_that_decide_which_code_is_loaded_are_to_be_exported() -> None
     node = OmegaConf.create({"job": {"env_set": dict.fromkeys(f"{SET} {EXPORTED}".split(), "1")}})
     problems = {problem.key: problem.remedy for problem in hydra_problems(node)}
     assert problems == {f"hydra.job.env_set.{name}": f"export {name}=..., before leyden" for name in EXPORTED.split()}
+
+
+def test_attributes_of_an_object_of_logging_are_no_setting() -> None:
+    node = OmegaConf.create({"job_logging": {"handlers": {"file": {"level": "INFO", ".": {"emit": "x"}}}}})
+    assert [problem.key for problem in hydra_problems(node)] == ["hydra.job_logging.handlers.file.."]
 
 
 def test_what_users_set_in_hydras_node_passes(here: Path) -> None:
