@@ -18,7 +18,7 @@ import torch
 from runs import TINY, Freeze, states, weights
 
 from leyden.trainer.cli.main import main
-from leyden.trainer.core.checkpoints import checkpoint_io
+from leyden.trainer.core.checkpoints import checkpoint_io, optimizer_trial
 from leyden.trainer.core.checkpoints.checkpoint_content import not_finite
 from leyden.trainer.engine.checkpoints import restored_parts
 from leyden.trainer.entrypoints.start import start
@@ -232,10 +232,10 @@ def test_a_second_moment_below_zero_is_named_before_the_first_step() -> None:
     network(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     own = restored_parts.settings_of(optimizer)
-    restored_parts.refuse_useless_state(optimizer, own)
+    optimizer_trial.refuse_useless_state(optimizer, own)
     optimizer.state[layers[1].weight]["exp_avg_sq"].neg_()
     with pytest.raises(ValueError, match="a step with it gives weights that are NaN or infinite"):
-        restored_parts.refuse_useless_state(optimizer, own)
+        optimizer_trial.refuse_useless_state(optimizer, own)
 
 
 def test_a_damaged_one_does_not_displace_a_good_one(freeze: Freeze) -> None:
@@ -296,6 +296,30 @@ def test_a_file_of_a_server_is_checked_too(
     if says:
         with pytest.raises(checkpoint_io.DamagedCheckpoint, match=says):
             checkpoint_io.read_to_resume(newest)
+
+
+def test_a_state_that_no_server_can_step_with_is_named_before_it_gets_it(
+    freeze: Freeze, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run_dir = freeze("run", *TINY, "strategy=asgd", "strategy.execution.simulate=true", "optimizer=adamw",
+                     "callbacks.checkpoint.every_n_steps=10")  # fmt: skip
+    assert start(run_dir) == 0
+    for change, says in (
+        (lambda state: dict(state["optimizer"])["exp_avg_sq"].neg_(), "a step with it gives weights that are NaN"),
+        (lambda state: state.update(values=torch.ones(9)), "the servers' files hold 9 values in place of"),
+    ):
+        copy = spoiled(run_dir, tmp_path / says[:9], lambda content: None)
+        newest, before, *_ = checkpoints.saved(copy)
+        file = checkpoints.server_path(newest, 0)
+        state = torch.load(file, weights_only=True)
+        change(state)
+        torch.save(state, file)
+        capfd.readouterr()
+        assert start(copy, "resume") == 0
+        printed = "".join(capfd.readouterr())
+        assert f"{newest} is damaged: its `optimizer` cannot be restored" in printed
+        assert says in printed
+        assert f"goes on from {before}" in printed
 
 
 @pytest.mark.parametrize(

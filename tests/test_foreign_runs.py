@@ -2,7 +2,9 @@
 
 import os
 import shutil
+import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 import pydantic
 import pytest
 import yaml
-from runs import HERE, TINY, Freeze, Processes
+from runs import HERE, TINY, Freeze, Processes, wait_until
 
 from leyden.trainer.base.atomic_file import write_atomically
 from leyden.trainer.base.errors import ConfigError
@@ -21,6 +23,7 @@ from leyden.trainer.cli.main import main
 from leyden.trainer.config.schema import Config, Target, load
 from leyden.trainer.config.target_policy import untrusted_runs
 from leyden.trainer.config.target_policy.untrusted_runs import refuse_other_trials, restricted
+from leyden.trainer.entrypoints import slurm_agent
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.launch.slurm import submit
 from leyden.trainer.launch.worker_group import WorkerGroup
@@ -246,6 +249,32 @@ def test_an_evaluation_by_slurm_has_its_log_in_the_current_folder(
     assert f"--comment=leyden:{run}" in words
     assert not Path(words[-1]).exists()
     assert "tail -F leyden-eval-7.log" in capsys.readouterr().out
+
+
+def test_the_nodes_of_an_evaluation_by_slurm_meet_outside_of_the_run(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topology = {**frozen_values(run)["topology"], "launcher": "slurm", "nodes": 2, "fabric": {"interface": "lo"}}
+    edited(run, topology=topology, strategy={"_target_": "leyden.trainer.strategies.ddp.DDP"})
+    for name, value in {"NODEID": "0", "JOB_ID": "7", "SUBMIT_DIR": str(tmp_path)}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    shared, found = tmp_path / "leyden-eval-7", list[str]()
+
+    def stop_while_it_waits() -> None:
+        try:
+            wait_until((shared / "secret").exists)
+            found.extend(sorted(path.name for path in shared.rglob("*")))
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = contents(run)
+    stopping = threading.Thread(target=stop_while_it_waits)
+    stopping.start()
+    code = slurm_agent.main([str(run), "eval", ""])
+    stopping.join()
+    assert (code, found) == (143, ["node0-7-0", "secret", "slurm"])
+    assert contents(run) == before
+    assert not shared.exists()
 
 
 def test_what_was_opened_is_what_is_read(run: Path, tmp_path: Path) -> None:

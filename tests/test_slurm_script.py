@@ -4,6 +4,7 @@ import json
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -130,6 +131,10 @@ def test_agents_in_a_container_and_the_requeue_from_outside(tmp_path: Path) -> N
     ]  # fmt: skip
     assert calls(lines, tmp_path, 74)[-1] == ["scontrol", "requeue", "7"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["record", "scontrol", "squeue", "srun", "wrapper"]
+
+    # the nodes of an evaluation meet in the current folder
+    evaluation = calls(job_script(replace(job, verb="eval"), "name", "/venv/bin/python", {}), tmp_path, 0)[-4]
+    assert evaluation[7] == f"{container[2]},{Path.cwd()}:{Path.cwd()}"
 
     no_container = keys | {"container_image": None, "container_mounts": [], "container_workdir": None}
     topology = config.topology.model_copy(update={"slurm": config.topology.slurm.model_copy(update=no_container)})

@@ -349,6 +349,11 @@ def test_variables_that_decide_which_code_is_loaded_are_to_be_exported() -> None
     assert problems == {f"hydra.job.env_set.{name}": f"export {name}=..., before leyden" for name in EXPORTED.split()}
 
 
+def test_attributes_of_an_object_of_logging_are_no_setting() -> None:
+    node = OmegaConf.create({"job_logging": {"handlers": {"file": {"level": "INFO", ".": {"emit": "x"}}}}})
+    assert [problem.key for problem in hydra_problems(node)] == ["hydra.job_logging.handlers.file.."]
+
+
 def test_what_users_set_in_hydras_node_passes(here: Path) -> None:
     (here / "more" / "optimizer").mkdir(parents=True)
     words = [

@@ -29,14 +29,12 @@ _LOGGING = {
 }  # fmt: skip
 """Values in the logging that Hydra ships, by key; levels, formats and names of handlers are free."""
 _CODE = re.compile(
-    "PYTHON|LD_|DYLD_|GIT_|PATH|BASH|HYDRA_|TORCH|TRITON|LEYDEN_"
-    # whose value is a library, a module, a compiler, or where one is looked for: NCCL_NET_PLUGIN, FI_PROVIDER_PATH, ...
-    "|(HOME|ENV|MPLBACKEND|MATPLOTLIBRC|XDG_CONFIG_HOME|CC|CXX|CPATH|CUDA_HOME|CUDA_PATH)$|OPENSSL_|GCONV_|GCC_|NUMBA_"
-    # compiled and pickled code is kept in folders of temporary files
-    "|(TMP|TEMP|TMPDIR)$"
+    "PYTHON|LD_|DYLD_|GIT_|PATH|BASH|HYDRA_|TORCH|TRITON|LEYDEN_|OPENSSL_|GCONV_|GCC_|NUMBA_"
+    "|(HOME|ENV|MPLBACKEND|MATPLOTLIBRC|XDG_CONFIG_HOME|CC|CXX|CPATH|CUDA_HOME|CUDA_PATH|TMP|TEMP|TMPDIR)$"
     "|.*(PRELOAD|PLUGIN|MODULE|LIBRAR|EXECUTABLE|INJECTION|PROVIDER_PATH|INCLUDE_PATH|COMPILER)"
 )
-"""Names of environment variables that may decide which code is loaded; every other one may be set."""
+"""Names of environment variables that may decide which code is loaded: they name a library, a module, a compiler, or
+a folder where one, or compiled and pickled code, is looked for. Every other one may be set."""
 
 
 @limited()
@@ -45,16 +43,16 @@ def hydra_problems(hydra: DictConfig) -> list[Problem]:
     problems: list[Problem] = []
     for group in ("callbacks", "launcher", "sweeper", "job_logging", "hydra_logging"):
         logs = group.endswith("_logging")
+        remedy = "hydra/job_logging=default, or leave it out" if logs else REMEDY
         for key, name, value, raw in _below(f"hydra.{group}", OmegaConf.select(hydra, group)):
-            reason = _of_logging(name, value, raw) if logs else _refused(key, value)
+            reason = _of_logging(name, value, raw) if logs else _refused(key, name, value)
             if reason is not None:
-                remedy = "hydra/job_logging=default, or leave it out" if logs else REMEDY
                 problems.append(Problem(key, reason, value, remedy))
     for variable in map(str, OmegaConf.select(hydra, "job.env_set") or {}):
         if _CODE.match(variable.upper()):
-            key, remedy = f"hydra.job.env_set.{variable}", f"export {variable}=..., before leyden"
             text = "may decide which code processes load, and no config may set it"
-            problems.append(Problem(key, text, remedy=remedy))
+            remedy = f"export {variable}=..., before leyden"
+            problems.append(Problem(f"hydra.job.env_set.{variable}", text, remedy=remedy))
     return problems
 
 
@@ -79,12 +77,11 @@ def _of_logging(name: str, value: Any, raw: Any) -> str | None:
     return f"is none of Hydra's logging, which has {' and '.join(allowed) or 'no such key'}"
 
 
-def _refused(key: str, value: Any) -> str | None:
-    name = key.rpartition(".")[2]
-    if name == "custom_search_space" and origin_of(str(value)) != "own":
-        return "is no function of your own"
+def _refused(key: str, name: str, value: Any) -> str | None:
     if name not in ("_target_", "custom_search_space") or value in _PLUGINS.get(key, ()):
         return None
+    if name == "custom_search_space" and origin_of(str(value)) != "own":
+        return "is no function of your own"
     if not isinstance(value, str) or (key in _PLUGINS and not value.startswith("hydra_plugins.")):
         return "is no launcher or sweeper of Hydra's or of hydra_plugins"
     try:

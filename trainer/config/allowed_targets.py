@@ -14,6 +14,8 @@ from sysconfig import get_path
 from types import BuiltinFunctionType, ModuleType
 from typing import Any, Literal
 
+from .lightning.base_classes import derives_from
+
 MOST_CHARACTERS = 500
 OWN_PACKAGES = "LEYDEN_OWN_PACKAGES"  # environment variable: installed packages that count as the user's own
 REMEDY = "a function of your own that calls it: two lines of a .py file in the current folder"
@@ -79,8 +81,8 @@ def refused_object(found: Any, nested: bool = False) -> str | None:
     if origin_of(module) == "own" or real in (*VALUES, *NAMES) or real.startswith("math."):
         return None
     if isinstance(found, type):
-        of_base = any(f"{base.__module__}.".startswith(BASES.get(base.__name__, "-")) for base in found.__mro__)
-        allowed = (real.startswith(PACKAGES) and not real.startswith(UNPICKLING)) or (of_base and not nested)
+        allowed = real.startswith(PACKAGES) and not real.startswith(UNPICKLING)
+        allowed = allowed or (not nested and derives_from(found, BASES))
     elif isinstance(found, BuiltinFunctionType):  # most of torch.nn.functional are
         functional = getattr(sys.modules.get("torch.nn.functional"), "__dict__", {})
         allowed = any(found is each for each in functional.values())

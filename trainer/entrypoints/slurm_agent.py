@@ -13,7 +13,7 @@ from ..launch.multi_node import follow, lead, run_node
 from ..launch.rendezvous import Rendezvous
 from ..launch.signals import ReceivedSignals
 from ..launch.slurm.batch_script import folder, script_path
-from ..launch.slurm.rendezvous import JOIN_TIMEOUT_S, own_address, published, wait_for_leader
+from ..launch.slurm.rendezvous import JOIN_TIMEOUT_S, own_address, published, shared_folder, wait_for_leader
 from ..launch.store import listening_socket
 from ..launch.worker_group import WorkerSpec
 from ..runs.checkpoints import intact
@@ -64,12 +64,14 @@ def _run(argv: Sequence[str]) -> int:
 
 
 def _part(job: WorkerSpec, signals: ReceivedSignals) -> int:
-    folder(job.run_dir).mkdir(exist_ok=True)  # of a doctor's training, which no script has started
+    shared = shared_folder(job)
+    # it exists unless this is an evaluation, or a doctor's training, which no script has started
+    folder(shared).mkdir(parents=True, exist_ok=True)
     if _node() != 0:
-        return follow(job, wait_for_leader(job.run_dir, signals), signals)
-    with listening_socket(own_address(job.config)) as listening, published(job.run_dir, listening):
+        return follow(job, wait_for_leader(shared, signals), signals, shared)
+    with listening_socket(own_address(job.config)) as listening, published(job, listening):
         host, port = listening.getsockname()[:2]
-        return lead(job, Rendezvous(host, port, JOIN_TIMEOUT_S, replaceable=False), listening, signals)
+        return lead(job, Rendezvous(host, port, JOIN_TIMEOUT_S, replaceable=False), listening, signals, shared)
 
 
 def starting_point(job: JobSpec) -> Path | None:

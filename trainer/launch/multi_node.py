@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 from ..base.errors import refuse
 from ..base.signals import restore_handlers
@@ -40,13 +41,13 @@ def launch(job: WorkerSpec, rendezvous: Rendezvous) -> int:
     def part(job: WorkerSpec, signals: ReceivedSignals) -> int:
         listening = _listen(rendezvous)
         if listening is None:
-            return follow(job, rendezvous, signals)
+            return follow(job, rendezvous, signals, job.run_dir)
         here = replace(rendezvous, port=listening.getsockname()[1])
         print(
             f"node 0 of {job.config.topology.nodes} ({socket.gethostname()}); the others: --rendezvous {here}",
             flush=True,
         )
-        return lead(job, here, listening, signals)
+        return lead(job, here, listening, signals, job.run_dir)
 
     return run_node(job, part)
 
@@ -80,17 +81,20 @@ def _listen(rendezvous: Rendezvous) -> socket.socket | None:
         raise refuse("--rendezvous", text, str(rendezvous), "--rendezvous HOST:29400") from None
 
 
-def lead(job: WorkerSpec, rendezvous: Rendezvous, listening: socket.socket, signals: ReceivedSignals) -> int:
+def lead(
+    job: WorkerSpec, rendezvous: Rendezvous, listening: socket.socket, signals: ReceivedSignals, shared: Path
+) -> int:
     """Node 0's part. Returns and raises as `launch`.
 
     Args:
         listening: the socket at the rendezvous.
+        shared: folder of all nodes, with the secret.
 
     Raises:
         RendezvousError: not all nodes joined, or one was lost.
     """
     info, nodes = NodeInfo.of(job.run_dir), job.config.topology.nodes
-    job = replace(job, secret=shared_secret(job.run_dir))
+    job = replace(job, secret=shared_secret(shared))
     listener = AuthenticatedListener(listening, job.secret, PROTOCOL)
     # now, before the others have joined: later they would have to wait for it
     import torch.distributed  # noqa: F401
@@ -107,14 +111,14 @@ def lead(job: WorkerSpec, rendezvous: Rendezvous, listening: socket.socket, sign
         raise
 
 
-def follow(job: WorkerSpec, rendezvous: Rendezvous, signals: ReceivedSignals) -> int:
+def follow(job: WorkerSpec, rendezvous: Rendezvous, signals: ReceivedSignals, shared: Path) -> int:
     """Another node's part. Returns and raises as `lead`."""
     info = NodeInfo.of(job.run_dir)
     if job.config.elastic:
         # it writes into the store: the import must not delay its keep-alives to node 0
         import torch.distributed  # noqa: F401
-    connection = connect(rendezvous, signals, lambda: shared_secret(job.run_dir))
-    job = replace(job, secret=shared_secret(job.run_dir))
+    connection = connect(rendezvous, signals, lambda: shared_secret(shared))
+    job = replace(job, secret=shared_secret(shared))
     follower = FollowerAgent(connection, info, signals)
     started = False
     try:

@@ -4,6 +4,7 @@ A class of one package is not a subclass of the other's, so bases are found by n
 either.
 """
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 if TYPE_CHECKING:
@@ -16,6 +17,15 @@ PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 def of_lightning(cls: type) -> bool:
     """Whether a class is Lightning's own, of either package."""
     return cls.__module__.startswith(tuple(f"{package}." for package in (*PACKAGES, "lightning", "lightning_fabric")))
+
+
+def derives_from(cls: type, bases: Mapping[str, str | tuple[str, ...]]) -> bool:
+    """Whether one of some classes is among a class's bases.
+
+    Args:
+        bases: their names, with how the paths of their modules begin.
+    """
+    return any(f"{base.__module__}.".startswith(bases.get(base.__name__, "-")) for base in cls.__mro__)
 
 
 def lightning_base(cls: type, name: str) -> type | None:

@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base.errors import Problem
-from ..lightning.base_classes import is_data_module_class, of_lightning
+from ..lightning.base_classes import derives_from, is_data_module_class, lightning_base
 
 
 def _torch_class(name: str, package: str) -> Callable[[type], bool]:
-    def has(cls: type) -> bool:
-        return any(b.__name__ == name and f"{b.__module__}.".startswith(f"{package}.") for b in cls.__mro__)
-
-    return has
+    return lambda cls: derives_from(cls, {name: f"{package}."})
 
 
 def _lightning_class(name: str) -> Callable[[type], bool]:
-    return lambda cls: any(base.__name__ == name and of_lightning(base) for base in cls.__mro__)
+    return lambda cls: lightning_base(cls, name) is not None
 
 
 def _is_dataset(cls: type) -> bool:

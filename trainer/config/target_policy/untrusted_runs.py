@@ -20,6 +20,7 @@ from ...base.paths import shown
 from ...runs.folder import FROZEN, pipeline_of
 from ...runs.frozen import owners_of
 from ...runs.study import PRUNING
+from ..lightning.base_classes import derives_from
 from ..locate import locate
 
 TRUST = "LEYDEN_TRUST"
@@ -31,12 +32,7 @@ _PACKAGES = (
 )  # fmt: skip
 """Where classes may be defined that no YAML of Leyden's names. Not all of torchmetrics: its metrics of text and images
 load networks from paths that are arguments."""
-_BASES = (
-    ("Module", "torch.nn"),
-    ("Optimizer", "torch.optim"),
-    ("LRScheduler", "torch.optim"),
-    ("Metric", "torchmetrics"),
-)
+_BASES = {"Module": "torch.nn.", "Optimizer": "torch.optim.", "LRScheduler": "torch.optim.", "Metric": "torchmetrics."}
 _LOADING = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay", "stage_dir")
 """Arguments of timm.create_model, files and addresses that are loaded; and of shards, a folder that is written."""
 
@@ -230,15 +226,7 @@ def _may_name(target: str) -> bool:
         found = locate(target)
     except Exception:  # there is no such class, or importing it fails
         return False
-    return isinstance(found, type) and found.__module__.startswith(_PACKAGES) and _has_base(found)
-
-
-def _has_base(cls: type) -> bool:
-    return any(
-        base.__name__ == name and f"{base.__module__}.".startswith(f"{package}.")
-        for base in cls.__mro__
-        for name, package in _BASES
-    )
+    return isinstance(found, type) and found.__module__.startswith(_PACKAGES) and derives_from(found, _BASES)
 
 
 @cache

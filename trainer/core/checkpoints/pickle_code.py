@@ -6,18 +6,12 @@ from typing import Any
 
 MAX_BYTES, _MAX_OPCODES = 16 << 20, 1_000_000
 _CALLED = re.compile(r"collections\.(OrderedDict|Counter)|torch\.Size|torch\._utils\._rebuild_(tensor_v[23]|parameter)")
-_NAMED = re.compile(
-    rf"{_CALLED.pattern}|torch\.(storage\.)?[A-Z]\w*Storage|torch\.(bool|(b?float|u?int|complex)\d+\w*)"
-)
-_FILLING = ("APPEND", "APPENDS", "SETITEM", "SETITEMS", "BUILD")
-_NUMBERS: dict[str, list[Any]] = {kind: [1, 0, True] for kind in ("BININT", "BININT1", "BININT2", "LONG1")}
-_ATOMS: dict[str, list[Any]] = {
-    **_NUMBERS,
-    **{kind: [1, None, True] for kind in ("NONE", "NEWTRUE", "NEWFALSE", "BINFLOAT")},
-}
-_OTHERS = {
-    *_FILLING, "PROTO", "STOP", "MARK", "GLOBAL", "REDUCE", "BINPERSID", "BINPUT", "LONG_BINPUT", "BINGET",
-    "LONG_BINGET", "BINUNICODE", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
+_NAMED = re.compile(rf"{_CALLED.pattern}|torch\.((storage\.)?[A-Z]\w*Storage|bool|(b?float|u?int|complex)\d+\w*)")
+_FILLING = {"APPEND", "APPENDS", "SETITEM", "SETITEMS", "BUILD"}
+_WRITTEN = _FILLING | {
+    "PROTO", "STOP", "MARK", "GLOBAL", "REDUCE", "BINPERSID", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET",
+    "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE",
+    "EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3",
 }  # fmt: skip
 
 
@@ -31,44 +25,39 @@ def refuse_code(pickle: bytes, most: int) -> None:
         ContainsCode: it asks for names that torch.save writes of no plain value.
         ValueError, LookupError: other opcodes or keys, or more than `most` values, repeated ones counted each time.
     """
+    # of each value: the number of values in it, itself (of a name, whether it may be called), whether it is repeated
     stack, marks, memo, odd = list[list[Any]](), list[int](), dict[Any, list[Any]](), ""
-    for number, (opcode, given, _) in enumerate(pickletools.genops(pickle)):
+    for number, (opcode, value, _) in enumerate(pickletools.genops(pickle)):
         kind, before = opcode.name, opcode.stack_before
         if number == _MAX_OPCODES:
             raise ValueError(f"its pickle has more than {_MAX_OPCODES:,} opcodes")
-        if kind in _ATOMS:
-            stack.append(_ATOMS[kind])
-            continue
-        odd = odd or kind * (kind not in _OTHERS)
+        odd = odd or kind * (kind not in _WRITTEN)
         if kind == "MARK":
             marks.append(len(stack))
         elif "PUT" in kind or kind == "MEMOIZE":
-            memo[len(memo) if given is None else given] = stack[-1]
+            memo[len(memo) if value is None else value] = stack[-1]
         elif "GET" in kind:
-            stack.append(memo[given])
+            stack.append(memo[value])
             stack[-1][2] = True
         else:
             at = marks.pop() if pickletools.markobject in before else len(stack) - len(before) + (kind in _FILLING)
             taken, stack[at:] = stack[at:], []
-            what = given
             if kind in ("GLOBAL", "INST", "STACK_GLOBAL"):
-                named = given.replace(" ", ".", 1) if given else ".".join(str(text) for _, text, _ in taken)
-                what = _NAMED.fullmatch(named)
-                if what is None:
-                    raise ContainsCode(named[:200])
-            if kind == "REDUCE" and not (isinstance(taken[0][1], re.Match) and _CALLED.fullmatch(taken[0][1][0])):
+                name = value.replace(" ", ".", 1) if value else ".".join(str(text) for _, text, _ in taken)
+                if not _NAMED.fullmatch(name):
+                    raise ContainsCode(name[:200])
+                value = _CALLED.fullmatch(name) is not None
+            if kind == "REDUCE" and taken[0][1] is not True:
                 raise ValueError("its pickle calls what is no function of a checkpoint")
             if kind.startswith("SETITEM") and any(type(key) not in (str, int) for _, key, _ in taken[::2]):
                 raise ValueError("a key in it is neither text nor integer")
             if kind in _FILLING and stack[-1][2]:
                 raise ValueError("its pickle changes a value that it has repeated")
             if opcode.stack_after:
-                holder: list[Any] = stack.pop() if kind in _FILLING else [1, what, False]
-                holder[0] += sum(values for values, _, _ in taken)
-                stack.append(holder)
-                if holder[0] > most:
+                stack.append(stack.pop() if kind in _FILLING else [1, value, False])
+                stack[-1][0] += sum(inside for inside, _, _ in taken)
+                if stack[-1][0] > most:
                     raise ValueError(f"its pickle stands for more than {most:,} values")
     if odd or stack:
-        raise ValueError(
-            f"its pickle has the opcode {odd}, which no checkpoint has" if odd else "its pickle has no end"
-        )
+        fault = f"the opcode {odd}, which no checkpoint has" if odd else "no end"
+        raise ValueError(f"its pickle has {fault}")

@@ -20,6 +20,7 @@ from ...base.heartbeat import CHECKPOINT, SYNCHRONIZATION, heartbeat
 from ...core import threads
 from ...core.callback_contract import CallbackContract
 from ...core.checkpoints.checkpoint_io import FORMAT, refuse_not_finite, shards_of, write
+from ...core.checkpoints.optimizer_trial import refuse_useless_state
 from ...core.communication.metric_lists import join_lists
 from ...core.communication.plain_values import all_gather_values
 from ...core.hooks import own_hook
@@ -34,7 +35,6 @@ from .restored_parts import (
     lay_out_as_parameters,
     refuse_later_steps,
     refuse_replaced_attributes,
-    refuse_useless_state,
     restored_part,
     settings_of,
 )

@@ -84,15 +84,18 @@ def _options(job: JobSpec) -> Iterator[str]:
     if slurm.container_image is None:
         return
     yield f"--container-image={slurm.container_image}"
-    yield f"--container-mounts={','.join([*slurm.container_mounts, _own_mount(job)])}"
+    yield f"--container-mounts={','.join([*slurm.container_mounts, *_own_mounts(job)])}"
     if slurm.container_workdir is not None:
         yield f"--container-workdir={slurm.container_workdir}"
 
 
-def _own_mount(job: JobSpec) -> str:
-    """The run folder at its own path, of a pipeline the sweep's with all trials."""
-    folder: Path = job.run_dir.parent if job.config.pipeline is not None else job.run_dir
-    if any(one in str(folder) for one in ",:"):
-        text = "a container's mounts are separated by commas and colons, and the run folder's path has one"
-        raise refuse("hydra.run.dir", text, str(folder), "a folder without commas and colons")
-    return f"{folder}:{folder}"
+def _own_mounts(job: JobSpec) -> Iterator[str]:
+    """The run folder at its own path, of a pipeline the sweep's with all trials; the folder that nodes share."""
+    folders = {"hydra.run.dir": job.run_dir.parent if job.config.pipeline is not None else job.run_dir}
+    if job.is_evaluation and job.config.topology.nodes > 1:
+        folders["the current folder"] = Path.cwd()
+    for key, folder in folders.items():
+        if any(one in str(folder) for one in ",:"):
+            text = "a container's mounts are separated by commas and colons, and this folder's path has one"
+            raise refuse(key, text, str(folder), "a folder without commas and colons")
+        yield f"{folder}:{folder}"

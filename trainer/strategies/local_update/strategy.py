@@ -27,6 +27,7 @@ from ...core.transfers import Placement
 from ...hardware.schema import Topology
 from ..declarations import LocalUpdate
 from ..execution import Execution
+from ..param_server import checkpoint
 from ..param_server.client import ParamServerClient
 from ..param_server.shard import ParamShard
 from ..param_server.work_queue import LockstepWorkQueue, WorkQueue
@@ -287,6 +288,7 @@ class LocalUpdateStrategy(LocalUpdate, StrategyContract, DDPStrategy):
         if self.incarnation:
             return
         if state.get("servers") and state.get("kind") == self.kind:
+            self._try_servers(optimizer, state["position"]["step"], state["servers"])
             self._start_workers()
             self.executor.restore_servers(state["position"]["step"], state["servers"])
         else:
@@ -295,6 +297,17 @@ class LocalUpdateStrategy(LocalUpdate, StrategyContract, DDPStrategy):
             self.executor.load_worker_states(saved, task, optimizer)
         elif self._steps_locally:
             log.info("all %d workers start at the evaluation weights", self.workers)
+
+    def _try_servers(self, optimizer: Optimizer, step: int, servers: int) -> None:
+        """Restore the servers' shards in this process: a server that cannot go on from its file would end the run.
+
+        Raises:
+            ValueError: they cannot be restored; the checkpoint before may be.
+        """
+        values = self.flat.values.detach().to("cpu", copy=True)
+        shard = self.simulated_shard(values, self.flat.segments(optimizer), self.state.config)
+        if shard is not None:
+            shard.restore(checkpoint.load(self.state.run_dir, step, servers, 0, values.numel()))
 
     @override
     def extra_metrics(self) -> dict[str, float]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ...base.errors import NotFiniteValue
+from ...core.checkpoints.optimizer_trial import refuse_useless_state
 
 
 def shard_bounds(elements: int, servers: int, index: int) -> tuple[int, int]:
@@ -110,6 +111,13 @@ class ParamShard(ABC):
         return {"values": self.values.clone(), "version": self.version, "optimizer": []}
 
     def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`.
+
+        Raises:
+            ValueError: no training can go on from it.
+        """
+        if state["values"].shape != self.values.shape:
+            raise ValueError(f"the servers' files hold {len(state['values'])} values in place of {len(self.values)}")
         self.values.copy_(state["values"])
         self.version = state["version"]
         self.pulled, self.last_pulled = {}, {}
@@ -160,9 +168,10 @@ class OptimizedShard(ParamShard):
         for parameter in self._segments():
             for name, value in state["optimizer"]:
                 whole = isinstance(value, Tensor) and value.shape == self.values.shape
-                part = value[start : start + parameter.numel()] if whole else value
+                part = value[start : start + parameter.numel()].to(parameter.device) if whole else value
                 self.optimizer.state[parameter][name] = part.clone() if isinstance(part, Tensor) else part
             start += parameter.numel()
+        refuse_useless_state(self.optimizer, self.optimizer.param_groups)
 
 
 def merge_states(saved: list[dict[str, Any]], start: int, end: int) -> dict[str, Any]:
