@@ -26,6 +26,7 @@ from leyden.trainer.launch.external.placement import HostPlacement, placement_of
 from leyden.trainer.launch.external.rendezvous import ExternalRendezvous
 from leyden.trainer.launch.external.sizes import servers_of, sizes
 from leyden.trainer.launch.external.starters import World, world_of
+from leyden.trainer.runs.slurm import STOP_REQUESTED
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 EXTERNAL = "topology.launcher=external"
@@ -231,6 +232,39 @@ def test_functions_that_a_program_calls_are_the_workers(
         assert f"metrics {loss}" in starters.log(f"{attempt}0")
         assert f"metrics {loss}" in starters.log(f"{attempt}1")
     assert equal(starters.here / "run", reference)
+
+
+GOES_ON = """
+import os, time
+import leyden
+
+run = leyden.work("run")
+print("status", run.status, flush=True)
+while not os.path.exists("may-leave"):
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.slow
+def test_the_stop_command_reaches_a_program_that_calls_a_worker(
+    starters: Starters, free_port: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sends no signal, which is the program's own, and waits for the run alone; the program goes on."""
+    monkeypatch.chdir(starters.here)
+    folder = leyden.freeze(*DDP, *LONG, *HOLDS, "topology.devices_per_node=2", "hydra.run.dir=run")
+    (starters.here / "work.py").write_text(GOES_ON)
+    known = {**TESTS, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
+    started = [
+        starters.start([sys.executable, "work.py"], {**known, "RANK": str(rank)}, f"log{rank}") for rank in range(2)
+    ]
+    wait_until(lambda: held(folder))
+    assert main(["stop", str(folder)]) == 0
+    assert summary(folder)["status"] == "preempted"
+    assert not (folder / STOP_REQUESTED).exists()
+    assert started[0].poll() is None, "the program has not ended"
+    (starters.here / "may-leave").touch()
+    assert [process.wait(PATIENCE_S) for process in started] == [0, 0], starters.log("log0")
+    assert "status preempted" in starters.log("log1")
 
 
 @pytest.mark.parametrize(
