@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import TINY, distance, metrics, weights
+from runs import TINY, distance, metrics, wait_until, weights
 
 import leyden
 from leyden.datasets.digits import Digits
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
+from leyden.trainer.runs.slurm import STOP_REQUESTED
 
 QUIET = [*TINY, "trainer.enable_progress_bar=false"]
 
@@ -52,6 +53,19 @@ def test_a_callback_ends_the_training_of_its_process(here: Path) -> None:
     assert (run.status, run.summary["steps"]) == ("preempted", 1)
     assert (run.folder / "checkpoints" / "last.ckpt").exists()
     assert not leyden.stop()
+
+
+def test_the_stop_command_ends_the_training_and_not_the_program(here: Path) -> None:
+    """It is asked for by a file: a signal would be this program's own, and have ended it."""
+    hold = ["+callbacks.holds._target_=slurm_examples.HoldsOnce", "+callbacks.holds.step=3"]
+    found: list[leyden.Run] = []
+    thread = threading.Thread(target=lambda: found.append(leyden.train(*QUIET, *hold, "hydra.run.dir=run")))
+    thread.start()
+    wait_until(lambda: (here / "run" / "held-0").exists())
+    assert main(["stop", "run"]) == 0
+    thread.join()
+    assert found[0].status == "preempted"
+    assert not (here / "run" / STOP_REQUESTED).exists()
 
 
 def test_compose_returns_the_validated_config(here: Path) -> None:

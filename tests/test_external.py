@@ -8,27 +8,25 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
 import torch
 from hosts import TwoHosts, available
 from markdown_pages import BLOCKS
-from runs import PATIENCE_S, TINY, Freeze, distance, metrics, summary, wait_until, weights
+from runs import PATIENCE_S, TINY, distance, metrics, summary, wait_until, weights
 from starters import LEYDEN, Starters
 
 import leyden
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
 from leyden.trainer.config.schema import load
-from leyden.trainer.entrypoints.external import follow
 from leyden.trainer.launch.external.announcement import Announcement
 from leyden.trainer.launch.external.placement import HostPlacement, placement_of, role_of
 from leyden.trainer.launch.external.rendezvous import ExternalRendezvous
 from leyden.trainer.launch.external.sizes import servers_of, sizes
 from leyden.trainer.launch.external.starters import World, world_of
+from leyden.trainer.runs.slurm import STOP_REQUESTED
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 EXTERNAL = "topology.launcher=external"
@@ -171,6 +169,36 @@ def test_torchrun_on_two_hosts(starters: Starters, reference: Path) -> None:
     assert equal(folder, reference)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not available(), reason="two hosts need root, ip and tc")
+def test_hosts_that_share_no_folder_train_one_run_with_a_secret(starters: Starters, reference: Path) -> None:
+    """A file system of its own lies over the folder of runs on the second host; without a secret both refuse."""
+    runs = starters.here / "runs"
+    runs.mkdir()
+    words = [*LEYDEN, *DDP, *LONG, EXTERNAL, f"hydra.run.dir={runs / 'run'}"]
+    hides = ["sh", "-c", f'mount -t tmpfs none {runs} && "$@"; code=$?; ls -A {runs} > hidden; exit $code', "sh"]
+    with TwoHosts() as hosts:
+        known = {"WORLD_SIZE": "2", "MASTER_ADDR": hosts.addresses[0], "MASTER_PORT": "29500"}
+        for secret, expected in (("", [2, 2]), ("5e" * 32, [0, 0])):
+            started = [
+                starters.start(
+                    ["ip", "netns", "exec", name, *(hides if rank else []), *words],
+                    {**known, "RANK": str(rank), "LEYDEN_SECRET": secret}, f"log{rank}",
+                ) for rank, name in enumerate(hosts.names)
+            ]  # fmt: skip
+            codes = [process.wait(180) for process in started]
+            assert codes == expected, starters.log("log0") + starters.log("log1")
+            assert "leyden" not in starters.log("log1"), "rank 0 says it; torch itself warns of the namespaces"
+            hidden = (starters.here / "hidden").read_text()
+            if not secret:
+                assert "rank 1: rank 0 has frozen the run there, and this host does not see" in " ".join(
+                    starters.log("log0").split()
+                )
+                assert (list(runs.iterdir()), hidden) == ([], "")
+    assert hidden == "run\n"
+    assert equal(runs / "run", reference)
+
+
 WORK = """
 import sys, threading
 import leyden
@@ -204,6 +232,39 @@ def test_functions_that_a_program_calls_are_the_workers(
         assert f"metrics {loss}" in starters.log(f"{attempt}0")
         assert f"metrics {loss}" in starters.log(f"{attempt}1")
     assert equal(starters.here / "run", reference)
+
+
+GOES_ON = """
+import os, time
+import leyden
+
+run = leyden.work("run")
+print("status", run.status, flush=True)
+while not os.path.exists("may-leave"):
+    time.sleep(0.05)
+"""
+
+
+@pytest.mark.slow
+def test_the_stop_command_reaches_a_program_that_calls_a_worker(
+    starters: Starters, free_port: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sends no signal, which is the program's own, and waits for the run alone; the program goes on."""
+    monkeypatch.chdir(starters.here)
+    folder = leyden.freeze(*DDP, *LONG, *HOLDS, "topology.devices_per_node=2", "hydra.run.dir=run")
+    (starters.here / "work.py").write_text(GOES_ON)
+    known = {**TESTS, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
+    started = [
+        starters.start([sys.executable, "work.py"], {**known, "RANK": str(rank)}, f"log{rank}") for rank in range(2)
+    ]
+    wait_until(lambda: held(folder))
+    assert main(["stop", str(folder)]) == 0
+    assert summary(folder)["status"] == "preempted"
+    assert not (folder / STOP_REQUESTED).exists()
+    assert started[0].poll() is None, "the program has not ended"
+    (starters.here / "may-leave").touch()
+    assert [process.wait(PATIENCE_S) for process in started] == [0, 0], starters.log("log0")
+    assert "status preempted" in starters.log("log1")
 
 
 @pytest.mark.parametrize(
@@ -374,15 +435,6 @@ def test_no_world_is_an_error(environment: dict[str, str], key: str) -> None:
 def test_a_name_without_an_address_is_refused() -> None:
     with pytest.raises(ConfigError, match="MASTER_ADDR"):
         ExternalRendezvous(World("srun", 0, 2, None, "nowhere.invalid", 1))
-
-
-@pytest.mark.parametrize("case", ["unseen", "another"])
-def test_a_rank_that_does_not_see_the_run_folder_is_refused(case: str, tmp_path: Path, freeze: Freeze) -> None:
-    folder = tmp_path / "nowhere" if case == "unseen" else freeze("run", *DDP)
-    run = Announcement(str(folder), "train", "", "127.0.0.1", 1234).signed(b"of another folder")
-    rendezvous: Any = SimpleNamespace(announcement=lambda: run)
-    with pytest.raises(ConfigError, match="does not see it" if case == "unseen" else "does not know the run's secret"):
-        follow(rendezvous)
 
 
 def test_the_last_ranks_of_each_host_are_its_servers() -> None:

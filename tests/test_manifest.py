@@ -70,6 +70,14 @@ def test_a_train_job_is_one_by_kubeflows_models(capsys: pytest.CaptureFixture[st
     assert job["spec"]["runtimeRef"] == {"name": "mine"}
 
 
+def test_pods_with_a_secret_need_no_volume(capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*PODS[:3], "strategy=ddp", "batch_size=64"]
+    assert main(["manifest", "kubernetes", *words]) == 2
+    assert "is on none of the volumes" in capsys.readouterr().err
+    given = "topology.kubernetes.env=[{name:LEYDEN_SECRET,valueFrom:{secretKeyRef:{name:run,key:secret}}}]"
+    assert len(printed(capsys, "kubernetes", *words, given)) == 2
+
+
 def test_kubernetes_expands_nothing_in_the_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     _, job = printed(capsys, "kubernetes", *PODS, "strategy=ddp", "batch_size=64", "tags=['$(HOME)']")
     (container,) = job["spec"]["template"]["spec"]["containers"]

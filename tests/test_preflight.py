@@ -16,7 +16,6 @@ from leyden.trainer.diagnostics.preflight.devices import shared_devices
 from leyden.trainer.diagnostics.preflight.machines import _folder_problems, merged_problems
 from leyden.trainer.diagnostics.preflight.nccl_log import Network, network
 from leyden.trainer.diagnostics.preflight.network import adapter_problems, interface_problems
-from leyden.trainer.diagnostics.preflight.store_gather import as_data
 from leyden.trainer.diagnostics.preflight.transport import transport_problem
 from leyden.trainer.hardware.discovery.network import ports
 from leyden.trainer.hardware.schema import Topology
@@ -100,7 +99,7 @@ def test_a_device_that_two_workers_share() -> None:
 
 
 def test_a_problem_of_several_nodes_is_told_once() -> None:
-    problem = as_data(Problem("key", "it is down", remedy="mend it"))
+    problem = Problem("key", "it is down", remedy="mend it").as_data()
     said = [{"node": f"node {n}", "problems": [problem] if n else []} for n in (0, 1, 2, 2)]
     assert merged_problems(said) == [Problem("key", "node 1, node 2: it is down", remedy="mend it")]
 

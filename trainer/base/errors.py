@@ -6,7 +6,7 @@ import textwrap
 import traceback
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,10 @@ class Problem:
     def sentence(self) -> str:
         """The problem in one sentence, without its remedy."""
         return f"{self.key}: {self.text}" if self.value is ... else f"{self.key}={shortened(self.value)}: {self.text}"
+
+    def as_data(self) -> dict[str, Any]:
+        """The problem as JSON values, of which another process can make it again."""
+        return {name: value for name, value in asdict(self).items() if value is not ...}
 
     def lines(self) -> list[str]:
         """The problem as indented lines of text."""

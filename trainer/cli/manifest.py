@@ -9,6 +9,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from ..base.errors import refuse
+from ..base.handshake import SECRET
 from ..compose.composer import Composer
 from ..config.schema import Config
 from ..launch.external.starters import EXTERNAL, with_external
@@ -63,7 +64,9 @@ def _check_folder(config: Config, folder: PurePosixPath, typed: str) -> None:
         text = "must be an absolute path in the pods, the same for each of them and after a restart"
         example = f"hydra.run.dir={mounted[0] if mounted else '/shared'}/run"
         raise refuse("hydra.run.dir", text, typed.partition("=")[2] or ..., example)
-    if not any(folder.is_relative_to(path) for path in mounted if path):
+    # with a secret each pod has a folder of its own
+    given = any(variable.get("name") == SECRET for variable in config.topology.kubernetes.env)
+    if not given and not any(folder.is_relative_to(path) for path in mounted if path):
         text = f"is on none of the volumes that the pods mount ({', '.join(mounted) or 'there are none'}): all of them "
         text += "need it, and it would end with its pod"
         remedy = "topology.kubernetes.volumes and volumeMounts, as in `leyden help topology=kubernetes`"

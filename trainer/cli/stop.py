@@ -46,7 +46,8 @@ def stop_run(named: str) -> int:
         raise _nothing_runs(folder, runs)
     if not lease.is_local:
         text = f"it is led by process {lease.pid} on {lease.host}, not on this host"
-        raise refuse("stop", text, named, f"on {lease.host}: leyden stop {folder}, or kill -TERM {lease.pid}")
+        signalled = f", or kill -TERM {lease.pid}" if lease.listens else ""
+        raise refuse("stop", text, named, f"on {lease.host}: leyden stop {folder}{signalled}")
     _refuse_shared(folder, lease)
     active_runs = [run for run in runs if (own := lease_of(run)) is not None and is_alive(run, own)]
     _end(folder, lease)
@@ -104,7 +105,7 @@ def _stop_job(run: Path, job: SlurmJob) -> int:
 
 
 def _end(folder: Path, lease: Lease) -> None:
-    """Send SIGTERM and wait for the end.
+    """Send SIGTERM, or leave a file to a process whose signals are its user's, and wait for the end.
 
     Raises:
         ConfigError: the process belongs to another user, or does not lead the run: its lease is forged.
@@ -116,7 +117,10 @@ def _end(folder: Path, lease: Lease) -> None:
             text = f"process {lease.pid} does not lead it, whatever {FILE} says: it does not hold that file open; "
             remedy = f"ps -o user,lstart,args -p {lease.pid} shows what it is"
             raise refuse("stop", text + "it was not signalled", shown(folder), remedy)
-        os.kill(lease.pid, signal.SIGTERM)
+        if lease.listens:
+            os.kill(lease.pid, signal.SIGTERM)
+        else:
+            write_atomically(folder / STOP_REQUESTED, "")
     except ProcessLookupError:
         return
     except PermissionError:
@@ -124,7 +128,8 @@ def _end(folder: Path, lease: Lease) -> None:
         raise refuse("stop", text, shown(folder), f"its owner: leyden stop {folder}") from None
     print(f"{shown(folder)}: process {lease.pid} was requested to save and end", flush=True)
     remind = time.monotonic() + _REMIND_S
-    while is_alive(folder, lease):
+    # a process that goes on after its run no longer leads it
+    while is_alive(folder, lease) and (lease.listens or lease_of(folder) == lease):
         if time.monotonic() > remind:
             remind += _REMIND_S
             print("it has not ended yet; Ctrl-C stops waiting, not the run", flush=True)

@@ -19,6 +19,8 @@ class JobSpec:
     """train | resume | eval."""
     checkpoint: Path | None = None
     """Of resume and eval; None: the newest whole one."""
+    shares_folder: bool = True
+    """Whether all processes see the run folder of the first; else each has one of its own."""
 
     @property
     def is_evaluation(self) -> bool:

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..base.atomic_file import write_atomically
-from ..base.errors import CannotStart
+from ..base.errors import CannotStart, Problem
 from ..base.heartbeat import CALLBACKS, START, SYNCHRONIZATION, heartbeat
 from ..base.log import log
 from ..base.paths import shown
@@ -37,6 +37,7 @@ from ..runs.sessions import Session, merged
 from ..runs.summary import read_sessions, write_summary
 from .build import assemble
 from .checkpoints import checkpoint
+from .checkpoints.checkpoint_files import shard_of
 from .evaluate import evaluate
 from .init_weights import load_initial_weights
 from .loop import Epoch, Stopped, fit
@@ -56,7 +57,7 @@ def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
     try:
         # into a run that is evaluated nothing is written
         with TemporaryDirectory(prefix="leyden-") if job.is_evaluation else nullcontext(run_dir) as folder:
-            check_machines(config, None if job.is_evaluation else run_dir)
+            check_machines(config, run_dir if job.shares_folder and not job.is_evaluation else None)
             enable_nccl_log(config, Path(folder))
             state = assemble(config, run_dir, stop_request)
             state.alone_in_process, state.evaluates_only = True, job.is_evaluation
@@ -79,6 +80,10 @@ def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
             raise CannotStart(f"{run_dir} has no checkpoint to evaluate{how}")
         if not continued:
             load_initial_weights(state)
+        if not job.shares_folder and shard_of(state) is not None:
+            text = "its workers save files of their own, and not all hosts see the run folder"
+            remedy = "hydra.run.dir=FOLDER on a file system of all hosts"
+            raise CannotStart(Problem("strategy", text, config.strategy.target, remedy))
         return state
     except CannotStart:
         raise

@@ -2,10 +2,10 @@
 
 import os
 import time
+from dataclasses import replace
 
-from ..base.errors import ConfigError, refuse
+from ..base.errors import CannotStart, ConfigError, Refused, as_config_errors, refuse
 from ..base.handshake import SECRET
-from ..base.paths import shown
 from ..base.signals import StopRequest
 from ..config.job import JobSpec
 from ..hardware.affinity import bind
@@ -13,13 +13,16 @@ from ..hardware.comm_env import apply
 from ..hardware.discovery.addresses import interface_towards
 from ..launch.external.announcement import Announcement
 from ..launch.external.placement import processes_per_node, role_of
+from ..launch.external.received_run import received
 from ..launch.external.rendezvous import ExternalRendezvous
 from ..launch.external.starters import LAUNCHER
 from ..launch.external.stop_relay import StopRelay
 from ..launch.roles import LocalNode, environment_of, is_alone
 from ..launch.store import LOOPBACK
-from ..runs.folder import FROZEN
-from ..runs.secret import shared_secret
+from ..runs.exit_codes import REFUSED
+from ..runs.folder import FROZEN, remove_unstarted
+from ..runs.secret import folder_mark, given_secret, shared_secret
+from ..runs.summary import mark_failed
 from .server import serve_in_process
 from .worker import run_in_process
 
@@ -43,30 +46,38 @@ def lead(job: JobSpec, listens: bool = True) -> int:
         text = "another program starts the processes of this run, each with this same command"
         remedy = f"torchrun --nproc_per_node={processes_per_node(job.config)} --no-python leyden ..., "
         raise refuse(LAUNCHER, text, "external", f"{remedy}or {LAUNCHER}=local")
-    store, secret = rendezvous.serve(), shared_secret(job.run_dir)
-    run = Announcement(*job.to_argv(), store.host, store.port)
+    store, given = rendezvous.serve(), given_secret()
+    config = (job.run_dir / FROZEN).read_text(encoding="utf-8") if given else ""
+    run = Announcement(*job.to_argv(), store.host, store.port, folder_mark(job.run_dir), config)
+    secret = given or shared_secret(job.run_dir)
     rendezvous.announce(run.signed(secret))
+    job = replace(job, shares_folder=rendezvous.begin(job.run_dir, job.config.servers > 0))
     return _work(job, rendezvous, run, secret, listens)
 
 
 def follow(rendezvous: ExternalRendezvous, listens: bool = True) -> int:
-    """The part of another rank. Returns the exit code, that of rank 0 where it has started no run.
+    """The part of another rank. Returns the exit code: that of rank 0 where it has started no run; 2 where this process
+    or another cannot take part, which rank 0 reports.
 
     Raises:
-        ConfigError: it cannot see the run's folder.
+        ConfigError: a mistake that only building the parts has shown, on the rank that reports it.
     """
     run = rendezvous.announcement()
     if not run.folder:
         return run.code
-    if not (run.run_dir / FROZEN).exists():
-        text = "rank 0 has frozen the run there, and this host does not see it"
-        raise refuse("hydra.run.dir", text, shown(run.run_dir), "hydra.run.dir=FOLDER on a file system of all hosts")
-    secret = shared_secret(run.run_dir)
-    if not run.is_signed_by(secret):
-        text = "is announced by a process that does not know the run's secret, or this host has another folder there"
-        raise refuse("hydra.run.dir", text, shown(run.run_dir), "hydra.run.dir=FOLDER on a file system of all hosts")
-    job = JobSpec.from_argv([run.folder, run.verb, run.checkpoint])
-    return _work(job, rendezvous, run, secret, listens)
+    try:
+        own = received(run)
+    except ConfigError as refusal:
+        rendezvous.await_begin(False, refusal)
+        return 2
+    shares_folder = rendezvous.await_begin(own.sees_folder)
+    if shares_folder is None:
+        if own.claim is not None:
+            own.claim.release()
+        return 2
+    job = replace(JobSpec.from_argv([run.folder, run.verb, run.checkpoint]), shares_folder=shares_folder)
+    with as_config_errors(f"leyden {run.verb}"):
+        return _work(job, rendezvous, run, own.secret, listens)
 
 
 def _work(job: JobSpec, rendezvous: ExternalRendezvous, run: Announcement, secret: bytes, listens: bool) -> int:
@@ -83,7 +94,10 @@ def _work(job: JobSpec, rendezvous: ExternalRendezvous, run: Announcement, secre
             os.environ["LOCAL_RANK"] = str(rendezvous.world.local_rank)
 
     def reports(error: Exception) -> bool:
-        first = rendezvous.first_to_fail()
+        failed = rendezvous.first_to_fail()
+        first = failed == rank
+        if not (first or rank or job.shares_folder or isinstance(error, (CannotStart, Refused))):
+            mark_failed(job.run_dir, "the reason is in the log of this rank, on its own host", failed)
         if ERROR_FILE in os.environ and not isinstance(error, ConfigError):
             if first:
                 _write_error_file(error)
@@ -96,7 +110,10 @@ def _work(job: JobSpec, rendezvous: ExternalRendezvous, run: Announcement, secre
         if role.kind == "server":
             return serve_in_process(job, role.number, listens, reports, stop_request)
         bind(topology, role.number % topology.devices_per_node)
-        return run_in_process(job, listens, reports, stop_request)
+        code = run_in_process(job, listens, reports, stop_request)
+        if code in (2, REFUSED) and not job.shares_folder:  # the rank that reports it has removed its own
+            remove_unstarted(job.run_dir, job.verb)
+        return code
 
 
 def _store_variables(run: Announcement, rendezvous: ExternalRendezvous, secret: bytes) -> list[tuple[str, str]]:

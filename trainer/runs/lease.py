@@ -15,6 +15,7 @@ from ..base.paths import shown
 from ..base.signals import install_handlers, restore_handlers
 from .lease_file import Contender
 from .lease_record import FILE, FoundLease, Lease, is_alive, lease_of, read_lease
+from .stop_file import StopFile
 
 _RENEWAL_S = 15.0
 """Interval at which the leading process touches the file, for processes on other hosts."""
@@ -34,7 +35,8 @@ def hold_lease(folder: Path, listens: bool = True) -> Iterator[None]:
     The lease of a process on another host is waited for until it expires.
 
     Args:
-        listens: whether a stop signal meanwhile ends the process with its exit code.
+        listens: whether this process handles stop signals: meanwhile one ends it with its exit code. Else `leyden stop`
+            reaches a training in it by a file.
 
     Raises:
         ConfigError: another process leads, or the folder is not writable.
@@ -43,7 +45,7 @@ def hold_lease(folder: Path, listens: bool = True) -> Iterator[None]:
     if key in _held:
         yield
         return
-    contender = Contender(folder / FILE, Lease.own())
+    contender = Contender(folder / FILE, Lease.own(listens))
     try:
         with _interruptible() if listens else nullcontext():
             _take(contender)
@@ -57,7 +59,8 @@ def hold_lease(folder: Path, listens: bool = True) -> Iterator[None]:
     released = threading.Event()
     threading.Thread(target=_renew, args=(contender, descriptor, released), name="leyden-lease", daemon=True).start()
     try:
-        yield
+        with nullcontext() if listens else StopFile(folder):
+            yield
     finally:
         released.set()
         _held.discard(key)

@@ -41,15 +41,17 @@ class Lease:
     """SLURM_JOB_ID; empty outside Slurm."""
     restart_count: int = 0
     """SLURM_RESTART_COUNT: how often Slurm has requeued the job."""
+    listens: bool = True
+    """Whether a signal requests the process to save and end; else a file in the folder does (`stop_file`)."""
     nonce: str = field(default="", compare=False)
     """Distinguishes the leases of one process."""
 
     @classmethod
-    def own(cls) -> "Lease":
+    def own(cls, listens: bool = True) -> "Lease":
         job, restarts = os.environ.get("SLURM_JOB_ID", ""), os.environ.get("SLURM_RESTART_COUNT", "")
         return cls(
             socket.gethostname(), boot_id(), os.getpid(), _start_ticks(os.getpid()), _pid_namespace(), job,
-            int(restarts) if restarts.isdecimal() else 0, os.urandom(8).hex(),
+            int(restarts) if restarts.isdecimal() else 0, listens, os.urandom(8).hex(),
         )  # fmt: skip
 
     @property
@@ -117,6 +119,8 @@ def _parsed(content: bytes) -> Lease | None:
     if any(not isinstance(given[name], str) or not given[name].isprintable() for name in texts if name in given):
         return None
     if any(type(given[name]) is not int or given[name] < 0 for name in numbers if name in given):
+        return None
+    if type(given.get("listens", True)) is not bool:
         return None
     with suppress(TypeError):
         return Lease(**given) if given.get("pid") else None

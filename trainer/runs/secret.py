@@ -3,6 +3,7 @@
 On one node there is no such file: the agent draws a secret at each start and gives it to its own processes.
 """
 
+import hashlib
 import os
 import secrets
 import time
@@ -10,11 +11,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..base.errors import ConfigError, refuse
-from ..base.handshake import SECRET_BYTES, new_secret
+from ..base.handshake import SECRET, SECRET_BYTES, new_secret
 from ..base.paths import shown
 from ..base.regular_file import NotRegularFile, open_regular
 
 FILE = "secret"
+GIVE_SECRET = f"{SECRET}=$(openssl rand -hex {SECRET_BYTES}), the same in the environment of all ranks"
 _VISIBLE_S = 5.0
 """Time for a network file system to show what another node has written."""
 
@@ -32,6 +34,34 @@ def shared_secret(run_dir: Path) -> bytes:
         return _read(path)
     except OSError as error:
         raise _refused(path, f"the run's secret cannot be kept here: {error.strerror or error}") from None
+
+
+def folder_mark(run_dir: Path) -> str:
+    """A text that tells the run folder from all others, and its secret to nobody. Raises as `shared_secret`."""
+    return hashlib.sha256(b"leyden/folder\0" + shared_secret(run_dir)).hexdigest()
+
+
+def has_mark(run_dir: Path, mark: str) -> bool:
+    """Whether this is the folder of that mark. Raises as `shared_secret`."""
+    return os.path.lexists(run_dir / FILE) and folder_mark(run_dir) == mark
+
+
+def given_secret() -> bytes | None:
+    """The secret that all processes of a run were given in LEYDEN_SECRET by what has started them; None: there is none.
+
+    Raises:
+        ConfigError: it is no secret.
+    """
+    text = os.environ.get(SECRET)
+    if not text:
+        return None
+    try:
+        secret = bytes.fromhex(text)
+    except ValueError:
+        secret = b""
+    if len(secret) != SECRET_BYTES:
+        raise refuse(SECRET, f"must be {2 * SECRET_BYTES} hexadecimal digits", remedy=GIVE_SECRET)
+    return secret
 
 
 def _create(path: Path) -> None:

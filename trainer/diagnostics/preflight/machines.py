@@ -16,7 +16,7 @@ from ...hardware.topology import device_kind
 from . import shared_folder
 from .devices import device_of, device_problems, shared_devices
 from .network import adapter_problems, interface_problems
-from .store_gather import StoreGather, as_data, is_needed
+from .store_gather import StoreGather, is_needed
 
 CLOCKS_APART_S = 5.0
 """Tolerance: a worker may be scheduled seconds late on a busy machine; synchronized clocks differ by milliseconds."""
@@ -38,7 +38,7 @@ def check_machines(config: Config, run_dir: Path | None) -> None:
         return
     gather, kind = StoreGather(), device_kind(config.topology)
     node = f"node {gather.node} ({socket.gethostname()})"
-    problems = [as_data(problem) for problem in _here(config, gather.first_of_node)]
+    problems = [problem.as_data() for problem in _here(config, gather.first_of_node)]
     mine = {"node": node, "device": device_of(kind), "nccl": _nccl(kind), "problems": problems}
     shared = run_dir if config.topology.nodes > 1 else None
     # the marker is written before any worker searches for it
@@ -55,7 +55,7 @@ def check_machines(config: Config, run_dir: Path | None) -> None:
 def _check_folder(gather: StoreGather, node: str, run_dir: Path, marker: str, at: float) -> None:
     ahead = time.time() - at
     found = shared_folder.problem(run_dir, marker) if gather.first_of_node else None
-    problems = [as_data(found)] if found else []
+    problems = [found.as_data()] if found else []
     try:
         mine = {"node": node, "ahead": ahead, "first": gather.first_of_node, "problems": problems}
         gather.agree("folder", mine, _folder_problems)

@@ -6,7 +6,6 @@ Why not a collective: the faults that it reports (a shared GPU, a missing interf
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -27,11 +26,6 @@ def is_needed(config: Config) -> bool:
     return (
         config.worker_processes > 1 and not config.elastic and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     )
-
-
-def as_data(problem: Problem) -> dict[str, Any]:
-    """A problem as JSON values."""
-    return {name: value for name, value in asdict(problem).items() if value is not ...}
 
 
 class StoreGather:
@@ -69,7 +63,7 @@ class StoreGather:
             keys = [f"{topic}/{rank}" for rank in range(self.workers)]
             self._store.wait(keys, _TIMEOUT)
             problems = find_problems([json.loads(report) for report in self._store.multi_get(keys)])
-            answer = {"problems": [as_data(problem) for problem in problems], "extra": None if problems else extra()}
+            answer = {"problems": [problem.as_data() for problem in problems], "extra": None if problems else extra()}
             self._store.set(topic, json.dumps(answer))
         answer = json.loads(self._store.get(topic))
         if answer["problems"]:

@@ -14,7 +14,7 @@ from ...hardware.topology import device_kind
 from .machines import merged_problems
 from .nccl_log import Network, network
 from .network import RDMA
-from .store_gather import StoreGather, as_data, is_needed
+from .store_gather import StoreGather, is_needed
 
 if TYPE_CHECKING:
     import torch
@@ -63,7 +63,7 @@ def check_transport(config: Config, run_dir: Path, device: "torch.device") -> No
     if gather.first_of_node and os.environ.get("NCCL_DEBUG_FILE") == str(file):
         found = network(file.read_text(errors="replace")) if file.exists() else None
         log.info("preflight: node %d reaches the others over %s", gather.node, described(found))
-        problems = [as_data(problem) for problem in [transport_problem(config.topology, found)] if problem]
+        problems = [problem.as_data() for problem in [transport_problem(config.topology, found)] if problem]
     node = f"node {gather.node} ({socket.gethostname()})"
     gather.agree("transport", {"node": node, "problems": problems}, merged_problems)
 

@@ -1,4 +1,4 @@
-"""Announcement: what rank 0 has made of the command, signed by the run's secret, for the processes that wait for it."""
+"""Announcement: what rank 0 has made of the command, signed by a secret, for the processes that wait for it."""
 
 import hmac
 import json
@@ -6,7 +6,14 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-_FIELDS = {"folder": str, "verb": str, "checkpoint": str, "address": str, "port": int, "code": int, "signature": str}
+ON_ALL_HOSTS = "hydra.run.dir=FOLDER on a file system of all hosts"
+"""The remedy where a process does not see the run's folder."""
+_FIELDS = {
+    "folder": str, "verb": str, "checkpoint": str, "address": str, "port": int, "mark": str, "config": str, "code": int,
+    "signature": str,
+}  # fmt: skip
+_CONTEXT = b"leyden/announcement\0"
+"""What is signed besides: no signature of this secret in another protocol is one of an announcement."""
 
 
 @dataclass(frozen=True)
@@ -18,6 +25,8 @@ class Announcement:
         verb: train | resume.
         checkpoint: to start from; "": the newest whole one.
         address, port: of the store of the run's processes.
+        mark: of the folder, by which a process recognizes it.
+        config: content of the run's config.yaml, for those that do not see the folder; "": all have to.
         code: exit code, where no run is started.
     """
 
@@ -26,6 +35,8 @@ class Announcement:
     checkpoint: str = ""
     address: str = ""
     port: int = 0
+    mark: str = ""
+    config: str = ""
     code: int = 0
     signature: str = ""
 
@@ -36,7 +47,7 @@ class Announcement:
         return hmac.compare_digest(self.signature, self._signature(secret))
 
     def _signature(self, secret: bytes) -> str:
-        return hmac.new(secret, replace(self, signature="").encoded(), "sha256").hexdigest()
+        return hmac.new(secret, _CONTEXT + replace(self, signature="").encoded(), "sha256").hexdigest()
 
     def encoded(self) -> bytes:
         return json.dumps(asdict(self), sort_keys=True).encode()

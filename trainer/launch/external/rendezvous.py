@@ -5,21 +5,25 @@ variables the processes of one host meet on loopback, at a port that rank 0 writ
 """
 
 import hashlib
+import json
 import os
 import signal
 import socket
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...base.errors import refuse
+from ...base.errors import ConfigError, Problem, listed, raise_all, refuse
+from ...base.paths import shown
 from ...base.regular_file import open_regular
 from ..store import LOOPBACK, AgentStore
-from .announcement import Announcement
+from .announcement import ON_ALL_HOSTS, Announcement
 from .placement import HostPlacement, own_host, placement_of
 from .starters import World
 
@@ -47,6 +51,16 @@ def _resolved(name: str | None) -> str:
         raise refuse("MASTER_ADDR", text, name, "MASTER_ADDR=ADDRESS of rank 0's host, in all ranks") from None
 
 
+def _problems(reports: Sequence[Any]) -> Iterator[Problem]:
+    """Problems that the processes have reported, by rank; each once, with its ranks."""
+    found: dict[Problem, list[str]] = {}
+    for rank, report in enumerate(reports):
+        for problem in report["problems"]:
+            found.setdefault(Problem(**problem), []).append(str(rank))
+    for problem, ranks in found.items():
+        yield replace(problem, text=f"rank {listed(ranks, 8)}: {problem.text}")
+
+
 class ExternalRendezvous:
     """A context: inside it the processes can exchange what each needs to know.
 
@@ -54,7 +68,7 @@ class ExternalRendezvous:
         current: the one that this process takes part in.
         placement: of the processes on hosts, once `gather` has returned.
         announced: whether this process, rank 0, has announced a run or an exit code.
-        in_run: whether a run was announced, which this process takes part in.
+        in_run: whether a run has begun, which this process takes part in.
     """
 
     current: ClassVar["ExternalRendezvous | None"] = None
@@ -90,22 +104,69 @@ class ExternalRendezvous:
         """
         self._bulletin.set(f"host/{self.world.rank}", own_host())
         if self.world.rank == 0:
-            keys = [f"host/{rank}" for rank in range(self.world.size)]
-            try:
-                self._bulletin.wait(keys, _ARRIVAL)
-            except RuntimeError as error:
-                missing = [rank for rank, key in enumerate(keys) if not self._bulletin.check([key])]
-                text = f"after {_ARRIVAL.seconds} s ranks {missing} had not started"
-                raise refuse("topology.launcher", text, "external") from error
-            self.placement = placement_of([self._bulletin.get(key).decode() for key in keys])
+            self.placement = placement_of(self._of_all("host"))
         return self.placement
+
+    def _of_all(self, topic: str) -> list[str]:
+        """What each process has set, waited for.
+
+        Raises:
+            ConfigError: not all have set it.
+        """
+        keys = [f"{topic}/{rank}" for rank in range(self.world.size)]
+        try:
+            self._bulletin.wait(keys, _ARRIVAL)
+        except RuntimeError as error:
+            missing = [rank for rank, key in enumerate(keys) if not self._bulletin.check([key])]
+            text = f"after {_ARRIVAL.seconds} s ranks {missing} had not started"
+            raise refuse("topology.launcher", text, "external") from error
+        return [self._bulletin.get(key).decode() for key in keys]
 
     def announce(self, announcement: Announcement) -> None:
         """Tell all other processes what they are to do."""
-        self.announced, self.in_run = True, bool(announcement.folder)
+        self.announced = True
         self._bulletin.set("announcement", announcement.encoded().decode())
-        if announcement.folder:
-            self._lasting().set("folder", announcement.folder)
+
+    def begin(self, folder: Path, has_servers: bool) -> bool:
+        """Of rank 0: wait until all processes are ready, and have them begin. Returns whether all see the run folder.
+
+        Args:
+            has_servers: whether there are parameter servers, each of which saves a file of its own.
+
+        Raises:
+            ConfigError: a process cannot take part; none begins.
+        """
+        self._report_ready(True, ())
+        all_see: bool | None = None
+        try:
+            reports = [json.loads(each) for each in self._of_all("ready")]
+            raise_all(_problems(reports))
+            sees = all(each["sees_folder"] for each in reports)
+            if has_servers and not sees:
+                text = "not all hosts see this folder, and each parameter server saves a file of its own there"
+                raise refuse("hydra.run.dir", text, shown(folder), ON_ALL_HOSTS)
+            all_see = sees
+        finally:
+            self._bulletin.set("begin", json.dumps(all_see))
+        self.in_run = True
+        self._lasting().set("folder", str(folder))
+        return sees
+
+    def await_begin(self, sees_folder: bool, refusal: ConfigError | None = None) -> bool | None:
+        """Of another rank: report that it is ready, or why it is not, and wait for rank 0.
+
+        Returns:
+            Whether all see the run folder; None: a process cannot take part, and none begins.
+        """
+        self._report_ready(sees_folder, () if refusal is None else refusal.problems)
+        self._bulletin.wait(["begin"], _ARRIVAL)
+        all_see: bool | None = json.loads(self._bulletin.get("begin"))
+        self.in_run = all_see is not None
+        return all_see
+
+    def _report_ready(self, sees_folder: bool, problems: Sequence[Problem]) -> None:
+        report = {"sees_folder": sees_folder, "problems": [problem.as_data() for problem in problems]}
+        self._bulletin.set(f"ready/{self.world.rank}", json.dumps(report))
 
     def announce_end(self, code: int) -> None:
         """Of rank 0, as it leaves: an exit code for all, unless something was announced."""
@@ -115,9 +176,7 @@ class ExternalRendezvous:
     def announcement(self) -> Announcement:
         """What rank 0 announces, waited for."""
         self._bulletin.wait(["announcement"], _COMPOSITION)
-        found = Announcement.decoded(self._bulletin.get("announcement"))
-        self.in_run = bool(found.folder)
-        return found
+        return Announcement.decoded(self._bulletin.get("announcement"))
 
     def earlier_folder(self) -> Path | None:
         """The folder of the run that the starter has begun before it restarted its processes."""
@@ -148,12 +207,11 @@ class ExternalRendezvous:
         """The stop request that a process has posted, if any."""
         return signal.Signals(int(self._bulletin.get("stop"))) if self._bulletin.check(["stop"]) else None
 
-    def first_to_fail(self) -> bool:
-        """Whether no other process has reported a failure before; the others end because of it."""
+    def first_to_fail(self) -> int:
+        """The rank that has reported a failure first, this one where there is no other; others end because of it."""
         with suppress(RuntimeError):  # rank 0's store is gone with it
-            own = str(self.world.rank)
-            return self._bulletin.compare_set("failed", "", own).decode() == own
-        return True
+            return int(self._bulletin.compare_set("failed", "", str(self.world.rank)))
+        return self.world.rank
 
     def _leave(self) -> None:
         """Wait until the others need the store no longer."""
