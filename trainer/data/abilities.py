@@ -21,6 +21,11 @@ def changes_batches(augment: Any) -> bool:
     return _stands_for(augment, "augment_images", ("__call__",))
 
 
+def writes_crops(dataset: Any) -> bool:
+    """Whether `dataset.crops_into(index, boxes, room)` gives what `dataset.crops` does."""
+    return _stands_for(dataset, "crops_into", ("crops",))
+
+
 def looks_at_files(dataset: Any) -> bool:
     """Whether `dataset.look_at(index)` raises what `dataset[index]` does, for a file that is no image."""
     return _stands_for(dataset, "look_at", _READS)
