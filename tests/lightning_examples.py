@@ -431,6 +431,12 @@ class NormedPictures(Plain):
         self.net = nn.Sequential(nn.Flatten(), nn.Linear(192, 10), nn.BatchNorm1d(10))
 
 
+class Normalized(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+
+
 class Inner(LightningModule):
     def __init__(self) -> None:
         super().__init__()
