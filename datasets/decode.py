@@ -113,7 +113,8 @@ def resized_crop(pixels: NDArray[np.uint8], box: Box, size: tuple[int, int], out
     if part.shape[2:] == size:
         return part if out is None else out.copy_(part)
     if out is not None:  # as `interpolate` calls it, which takes no `out`
-        return torch._C._nn._upsample_bilinear2d_aa(part, size, False, None, None, out=out)
+        resize = torch._C._nn._upsample_bilinear2d_aa  # pyright: ignore[reportAttributeAccessIssue]  # no stub
+        return resize(part, size, False, None, None, out=out)
     whole = interpolate(part, size=size, mode="bilinear", antialias=True)
     return whole.contiguous(memory_format=torch.channels_last)  # of a single pixel torch makes planes
 

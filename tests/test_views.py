@@ -373,7 +373,7 @@ def test_views_that_are_mirrored_and_written_as_they_are_read_are_the_same(
 
 def test_crops_of_a_subclass_are_not_passed_by() -> None:
     class Own(ImageFolder):
-        def crops(self, *given: Any) -> Any: ...
+        def crops(self, *args: Any, **kwargs: Any) -> Any: ...
 
     assert writes_crops(object.__new__(ImageFolder))
     assert not writes_crops(object.__new__(Own))
