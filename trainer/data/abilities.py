@@ -2,7 +2,7 @@
 
 from typing import Any
 
-_READS = ("__getitem__", "crops", "evaluation_sample")
+_READS = ("__getitem__", "crops", "crops_into", "evaluation_sample")
 _CHANGES = ("__call__", "views")
 
 
