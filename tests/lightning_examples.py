@@ -119,6 +119,11 @@ class PointsWithTransfer(Points):
         return batch
 
 
+class PointsInAList(Points):
+    def train_dataloader(self) -> Any:
+        return [points(8, number).tensors for number in range(3)]
+
+
 class PointsOfTwoLoaders(Points):
     def val_dataloader(self) -> Any:
         return [DataLoader(self.val_set), DataLoader(self.val_set)]

@@ -163,8 +163,10 @@ def test_a_users_own_module_is_tried_too(freeze: Freeze) -> None:
         (["+dataset.batch_size=47"], "drop_last=True in the DataLoader of Points.train_dataloader"),
         (["batch_size=47", "trainer.limit_train_batches=1"], None),
         (["batch_size=46"], None),
+        (["dataset._target_=lightning_examples.PointsInAList"], None),
+        (["+dataset.stream=true", "trainer.limit_train_batches=6"], None),
     ],
-    ids=["the config's", "its own", "not reached", "two samples"],
+    ids=["the config's", "its own", "not reached", "two samples", "no DataLoader", "stream"],
 )
 def test_a_data_module_whose_last_batch_has_one_sample_is_refused(
     freeze: Freeze, words: list[str], remedy: str | None

@@ -35,7 +35,7 @@ from ..core.torch_compat import draw_order
 from ..core.trainer_view.view import TrainerView
 from .contents.found import Found, found_in_loaders, length_of
 from .order.reader_seeds import ReaderSeeds
-from .smallest_batch import sample_shape, smallest_batch
+from .smallest_batch import smallest_batch
 
 _END = object()
 _READING = 1
@@ -207,16 +207,11 @@ class LoaderData(DataContract):
     def smallest_batch(self, batch_size: int) -> int | None:
         """Samples of the smallest batch that this worker would compute in an epoch, with this `batch_size` of the
         config if the module takes it; None: unknown."""
-        follows = self.module is not None and self._own_batch(self.config.batch_size) == self._train.batch_size
-        follows = (
-            follows and "batch_size" not in self.config.dataset.arguments and takes(type(self.module), "batch_size")
-        )
+        supplied = self.datamodule is not None and takes(type(self.datamodule), "batch_size")
+        supplied = supplied and "batch_size" not in self.config.dataset.arguments
+        size = getattr(self._train, "batch_size", None)
+        follows = supplied and size == self._own_batch(self.config.batch_size)
         return smallest_batch(self._train, self._own_batch(batch_size) if follows else None)
-
-    @property
-    def sample_shape(self) -> Sequence[int] | None:
-        """Shape of a training sample, which is read; None: unknown."""
-        return sample_shape(self._train)
 
     @property
     def steps_per_epoch(self) -> int:

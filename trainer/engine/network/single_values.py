@@ -15,6 +15,7 @@ from ...core.sync_batchnorm import GlobalBatchNorm
 from ...core.torch_compat import BatchNormBase
 from ...data.datamodule import ImageData
 from ...data.lightning_data import LoaderData
+from ...data.smallest_batch import sample_shape
 
 
 def check_smallest_batch(data: DataContract, network: nn.Module, config: Config, workers: int) -> None:
@@ -27,7 +28,7 @@ def check_smallest_batch(data: DataContract, network: nn.Module, config: Config,
         multiple = data.share[1] * data.accumulate
         refuse_single_values(network, data.image_shape, data.smallest_batch, config, multiple)
     elif isinstance(data, LoaderData) and data.smallest_batch(config.batch_size) == 1:
-        shape, loader = data.sample_shape, f"{type(data.source).__name__}.train_dataloader"
+        shape, loader = sample_shape(data.loader_of("train")), f"{type(data.source).__name__}.train_dataloader"
         if shape is not None:
             smallest = partial(_known, data)
             refuse_single_values(network, shape, smallest, config, workers * data.accumulate, loader)
