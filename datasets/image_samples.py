@@ -39,6 +39,7 @@ class ImageSamples:
         mean, std: of ImageNet's training images, scaled to 0..1.
         crop: pixels a side of what evaluation sees.
         label_sets: the classes of each set of labels; None: an image has one class.
+        shares_pixels: whether an image's pixels are memory that later reads see.
 
     Raises:
         ValueError: a size under 1, or `resize` smaller than the crop.
@@ -48,6 +49,7 @@ class ImageSamples:
     std: tuple[float, ...] = (0.229, 0.224, 0.225)
     label_sets: Sequence[Sequence[int]] | None = None
     classes: int
+    shares_pixels = False
 
     def __init__(
         self,
@@ -112,13 +114,31 @@ class ImageSamples:
         Raises:
             OSError, ValueError: as `dataset[index]`.
         """
-        if self.scaled_decoding:
-            pixels, chosen = self._scaled(operator.index(index), boxes, size)
-        else:
-            pixels = self._pixels(operator.index(index), 0)
-            chosen = boxes(*pixels.shape[:2])
+        pixels, chosen = self._image_and_boxes(index, boxes, size)
         parts = [resized_crop(pixels, box, size) for box in chosen]
-        return torch.cat(parts) if len(parts) > 1 else parts[0], self._target(index)
+        if len(parts) > 1:
+            return torch.cat(parts), self._target(index)
+        # a crop that needs no resizing is the image's memory itself
+        is_shared = self.shares_pixels and chosen[0][:1:-1] == size
+        return parts[0].clone() if is_shared else parts[0], self._target(index)
+
+    def crops_into(self, index: int, boxes: Callable[[int, int], Sequence[Box]], room: Tensor) -> tuple[Tensor, Label]:
+        """As `crops`, written into `room` (uint8 [crops, 3, height, width]) if there are as many crops."""
+        size = (room.shape[2], room.shape[3])
+        pixels, chosen = self._image_and_boxes(index, boxes, size)
+        if len(chosen) != room.shape[0]:
+            return torch.cat([resized_crop(pixels, box, size) for box in chosen]), self._target(index)
+        for box, out in zip(chosen, room.split(1) if len(chosen) > 1 else [room], strict=True):
+            resized_crop(pixels, box, size, out)
+        return room, self._target(index)
+
+    def _image_and_boxes(
+        self, index: int, boxes: Callable[[int, int], Sequence[Box]], size: tuple[int, int]
+    ) -> tuple[NDArray[np.uint8], Sequence[Box]]:
+        if self.scaled_decoding:
+            return self._scaled(operator.index(index), boxes, size)
+        pixels = self._pixels(operator.index(index), 0)
+        return pixels, boxes(*pixels.shape[:2])
 
     def _scaled(
         self, index: int, boxes: Callable[[int, int], Sequence[Box]], size: tuple[int, int]

@@ -119,6 +119,11 @@ class PointsWithTransfer(Points):
         return batch
 
 
+class PointsInAList(Points):
+    def train_dataloader(self) -> Any:
+        return [points(8, number).tensors for number in range(3)]
+
+
 class PointsOfTwoLoaders(Points):
     def val_dataloader(self) -> Any:
         return [DataLoader(self.val_set), DataLoader(self.val_set)]
@@ -429,6 +434,12 @@ class NormedPictures(Plain):
     def __init__(self) -> None:
         super().__init__()
         self.net = nn.Sequential(nn.Flatten(), nn.Linear(192, 10), nn.BatchNorm1d(10))
+
+
+class Normalized(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
 
 
 class Inner(LightningModule):

@@ -154,3 +154,29 @@ def test_a_users_own_module_is_tried_too(freeze: Freeze) -> None:
     with pytest.raises(CannotStart, match=r"of which net\.2, a BatchNorm, would get one value"):
         start(freeze("run", *own))
     assert start(freeze("again", *own, "batch_size=3")) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (["batch_size=47"], "batch_size=46"),
+        (["+dataset.batch_size=47"], "drop_last=True in the DataLoader of Points.train_dataloader"),
+        (["batch_size=47", "trainer.limit_train_batches=1"], None),
+        (["batch_size=46"], None),
+        (["dataset._target_=lightning_examples.PointsInAList"], None),
+        (["+dataset.stream=true", "trainer.limit_train_batches=6"], None),
+    ],
+    ids=["the config's", "its own", "not reached", "two samples", "no DataLoader", "stream"],
+)
+def test_a_data_module_whose_last_batch_has_one_sample_is_refused(
+    freeze: Freeze, words: list[str], remedy: str | None
+) -> None:
+    """48 samples."""
+    run_dir = freeze("run", *POINTS, task("Normalized"), "trainer.max_epochs=1", *words)
+    if remedy is None:
+        assert start(run_dir) == 0
+        return
+    with pytest.raises(CannotStart, match=r"one image for a worker, of which net\.1, a BatchNorm") as refused:
+        start(run_dir)
+    assert refused.value.problem is not None
+    assert refused.value.problem.remedy == remedy

@@ -144,7 +144,7 @@ def test_shards_refuse_targets_that_they_cannot_hold(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("more", [["augment=imagenet"], ["augment=imagenet", "augment.crop.views=2"], [],
-                                  ["dataset.cache=memory"], ["augment=mixup"]])  # fmt: skip
+                                  ["augment=none", "dataset.cache=memory"], ["augment=mixup"]])  # fmt: skip
 def test_batches_have_the_targets_of_their_samples(freeze: Freeze, root: Path, more: list[str]) -> None:
     config = load(freeze("run", "dataset=image_folder", f"dataset.root={root}", "dataset.image_size=16", "batch_size=4",
                          f"dataset.labels={root.parent / 'labels.csv'}", *more))  # fmt: skip

@@ -119,7 +119,7 @@ MODELS = [
     "model=resnet50 dataset.image_shape=[3,64,64]", "model=deep_image dataset.image_shape=[3,64,64]",
     f"model=local_net {SMALL}", "model=easgd_cifar7 dataset.image_shape=[3,28,28]",
     "model=easgd_imagenet11 dataset.image_shape=[3,221,221] batch_size=4", f"model=airbench {SMALL} augment=airbench",
-    f"model=resnet34 {SMALL}", f"model=efficientnet_lite0 {SMALL}",
+    f"model=resnet34 {SMALL} augment=photos", f"model=efficientnet_lite0 {SMALL}",
     f"model=resnet101 {SMALL} trainer.activation_checkpointing=true",
     f"model=vit_base {SMALL} trainer.activation_checkpointing=true", f"model=conv_local {SMALL}",
 ]  # fmt: skip

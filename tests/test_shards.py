@@ -66,10 +66,16 @@ def test_samples_crops_and_evaluation_are_those_of_the_stored_images(tmp_path: P
             ours, theirs = data.crops(index, boxes, (8, 8)), folder.crops(index, boxes, (8, 8))
             assert torch.equal(ours[0], theirs[0])
             assert ours[1] == theirs[1]
+            room = torch.empty_like(ours[0])
+            written, label = data.crops_into(index, boxes, room)
+            assert written is room
+            assert label == ours[1]
+            assert torch.equal(room, ours[0])
             assert torch.equal(data.evaluation_sample(index)[0], folder.evaluation_sample(index)[0])
             assert data[index][0].shape == (3, 16, 16)
     data[0][0].zero_()
     data.crops(0, lambda h, w: [(0, 0, w, h)], (40, 60))[0].zero_()
+    data.crops_into(0, lambda h, w: [(0, 0, w, h)], torch.empty(1, 3, 40, 60, dtype=torch.uint8))[0].zero_()
     assert torch.equal(data.crops(0, boxes, (8, 8))[0], folder.crops(0, boxes, (8, 8))[0]), "nobody writes into a shard"
     with pytest.raises(IndexError):
         data[5]

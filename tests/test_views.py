@@ -21,9 +21,15 @@ from leyden.datasets.hashing import splitmix64
 from leyden.datasets.image_folder import ImageFolder
 from leyden.datasets.synthetic import Synthetic
 from leyden.trainer.base.errors import CannotStart
+from leyden.trainer.compose.composer import Composer
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.batch import Part
+from leyden.trainer.data.abilities import writes_crops
 from leyden.trainer.data.batch_augmentation import mirrored
+from leyden.trainer.data.batch_memory import BatchMemory, RowLayout
+from leyden.trainer.data.batch_reader import SampleBatches
+from leyden.trainer.data.batch_sources import BatchSources
+from leyden.trainer.data.chunked_batch import ChunkedBatch
 from leyden.trainer.data.datamodule import ImageData
 from leyden.trainer.data.view_reader import one_thread
 from leyden.trainer.entrypoints.start import start
@@ -342,6 +348,57 @@ def test_an_image_is_decoded_once_for_all_its_views(
     assert torch.equal(three_labels.view(8, 3), first_labels[:, None].expand(8, 3))
 
 
+@pytest.mark.parametrize("views", [1, 3])
+def test_views_that_are_mirrored_and_written_as_they_are_read_are_the_same(
+    freeze: Freeze, folder: Path, views: int
+) -> None:
+    data = data_of(freeze, "run", *options(folder, f"augment.crop.views={views}"))
+    pairs = data.keyed(range(8), 0)
+    late, early = (BatchSources(data._sources._splits, data.augment, mirrors=m)(("train", 0)) for m in (False, True))
+    assert isinstance(early, SampleBatches)
+    (images, _, keys), (expected, _, no_keys) = late.read(pairs).batch, early.read(pairs).batch
+    assert keys.flips.any()
+    assert not no_keys.flips.any()
+    assert torch.equal(mirrored(images, keys.flips), expected)
+    layout = RowLayout.of(expected, views)
+    assert layout is not None
+    lent = BatchMemory(1).lend(layout, len(pairs))
+    chunked = ChunkedBatch(early, pairs, 3, layout, lent)
+    for read_chunk in chunked.calls():
+        read_chunk()
+    written = chunked.wait().batch[0]
+    assert written.data_ptr() == lent.images.data_ptr()
+    assert torch.equal(written, expected)
+
+
+def test_crops_of_a_subclass_are_not_passed_by() -> None:
+    class Own(ImageFolder):
+        def crops(self, *args: Any, **kwargs: Any) -> Any: ...
+
+    assert writes_crops(object.__new__(ImageFolder))
+    assert not writes_crops(object.__new__(Own))
+
+
+@pytest.mark.parametrize(
+    ("words", "scale", "changes"),
+    [
+        (["dataset=image_folder"], [0.35, 1.0], None),
+        (["dataset=shards"], [0.35, 1.0], None),
+        (["dataset=imagenet"], [0.08, 1.0], ["color_jitter"]),
+        (["augment=imagenet", "dataset=image_folder"], [0.08, 1.0], ["color_jitter"]),
+        (["dataset=image_folder", "augment=[photos,mixup]"], [0.35, 1.0], ["mix"]),
+        (["dataset=image_folder", "augment=none"], None, None),
+        (["experiment=cots_1b"], None, None),
+    ],
+)
+def test_photographs_are_augmented_unless_the_user_says_otherwise(
+    words: list[str], scale: list[float] | None, changes: list[str] | None
+) -> None:
+    augment: Any = Composer().composed(words)["augment"]
+    assert (None if augment is None else augment["crop"]["scale"]) == scale
+    assert (None if augment is None or augment["batch"] is None else list(augment["batch"])) == changes
+
+
 def test_images_grow_with_the_epochs(freeze: Freeze, folder: Path) -> None:
     data = data_of(freeze, "run", *options(folder, "augment.size={0:8,2:12,3:16}"))
     sides = [next(iter(data.train_parts(epoch))).batch[0].shape[2:] for epoch in range(5)]
@@ -360,10 +417,10 @@ def test_a_dataset_that_cannot_crop_is_cropped_afterwards(freeze: Freeze) -> Non
     source = Synthetic("train", 64, image_shape=(3, 20, 24))
     for row, (index, key) in enumerate(zip(indices, part.keys.tolist(), strict=True)):
         image = source[index][0]
-        left, top, width, height = RandomResizedCrop().views((20, 24), key)[0][0]
+        (left, top, width, height), flip = RandomResizedCrop().views((20, 24), key)[0]
         cut = Image.fromarray(image[:, top : top + height, left : left + width].permute(1, 2, 0).numpy())
         expected = np.asarray(cut.resize((24, 20), Image.Resampling.BILINEAR))
-        assert grey_levels_apart(images[row], expected) <= 2
+        assert grey_levels_apart(images[row], expected[:, ::-1] if flip else expected) <= 2
 
 
 def test_a_bad_image_is_replaced_by_the_next(freeze: Freeze, folder: Path) -> None:

@@ -2,16 +2,15 @@
 
 import operator
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from ..decode import Box, Least, decode
-from ..image_samples import SPLITS, ImageSamples, Label
+from ..decode import Least, decode
+from ..image_samples import SPLITS, ImageSamples
 from ..limits import DEFAULTS, Limits
 from .index import UNFINISHED, ShardSet, read_index, read_rows
 from .shard_files import ShardFiles
@@ -88,6 +87,7 @@ class Shards(ImageSamples):
         if found.mean and found.std:
             self.mean, self.std = tuple(found.mean), tuple(found.std)
         self._raw, self._checksums = found.raw, found.checksums
+        self.shares_pixels = found.raw
         place = self.root if stage == "none" else staged(self.root, found, stage_dir)
         self.left_out = unused_files(self.root, found) if split == "train" else {}
         self._rows_file = (folder, place, found, index)
@@ -143,20 +143,6 @@ class Shards(ImageSamples):
         """Shard and offset of a sample."""
         index = self._number(index)
         return f"{self._files.paths[self._shard(index)]} at byte {int(self._rows['offset'][index]):,}"
-
-    def crops(
-        self, index: int, boxes: Callable[[int, int], Sequence[Box]], size: tuple[int, int]
-    ) -> tuple[Tensor, Label]:
-        chosen: list[Box] = []
-
-        def noted(height: int, width: int) -> list[Box]:
-            chosen[:] = boxes(height, width)
-            return chosen
-
-        images, label = super().crops(index, noted, size)
-        # a crop that needs no resizing is the mapped memory itself, which a change of the crop would change, too
-        is_mapped = self._raw and len(chosen) == 1 and chosen[0][:1:-1] == size
-        return images.clone() if is_mapped else images, label
 
     def _pixels(self, index: int, least: Least) -> NDArray[np.uint8]:
         index = self._number(index)

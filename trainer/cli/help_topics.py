@@ -57,7 +57,8 @@ def _choice_page(library: Library, group: str, choice: str) -> str:
 def _group_page(library: Library, group: str) -> str:
     heads = {f"{group}={name}": _summary(library.file(f"{group}/{name}")) for name in library.groups[group]}
     default = library.default_choices().get(group) or "none"
-    title = f"{group}: {default} unless another is named; leyden help {group}=NAME has its keys"
+    other = "another is named or the dataset has one" if group == "augment" else "another is named"
+    title = f"{group}: {default} unless {other}; leyden help {group}=NAME has its keys"
     return "\n".join([title, *columns(heads), *_titled(f"Keys of any {group}", library.root_entries(group))])
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-_READS = ("__getitem__", "crops", "evaluation_sample")
+_READS = ("__getitem__", "crops", "crops_into", "evaluation_sample")
 _CHANGES = ("__call__", "views")
 
 
@@ -19,6 +19,11 @@ def has_batches(dataset: Any) -> bool:
 def changes_batches(augment: Any) -> bool:
     """Whether `augment.augment_images(images, keys)` gives what `augment(image, key)` does."""
     return _stands_for(augment, "augment_images", ("__call__",))
+
+
+def writes_crops(dataset: Any) -> bool:
+    """Whether `dataset.crops_into(index, boxes, room)` gives what `dataset.crops` does."""
+    return _stands_for(dataset, "crops_into", ("crops",))
 
 
 def looks_at_files(dataset: Any) -> bool:

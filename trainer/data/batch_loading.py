@@ -7,9 +7,14 @@ import torch
 from ..base.device_copy import pinned
 from ..config.schema import DatasetConfig
 from ..core import threads
-from .batch_reader import BatchSource, Pairs, SampleBatches
+from .batch_memory import BatchMemory, RowLayout
+from .batch_reader import BatchSource, Pairs, ReadBatch, SampleBatches
+from .chunked_batch import ChunkedBatch
 from .process_batches import Kind, ProcessBatches
 from .threaded_batches import LoadedBatch, ThreadedBatches
+
+_HERE = 2
+"""Unused batches whose memory is kept where the loop itself reads: one is read while another is trained."""
 
 
 class BatchLoading:
@@ -42,6 +47,8 @@ class BatchLoading:
         self._device = device if device is not None and device.type == "cuda" else None
         self._threads: ThreadedBatches | None = None
         self._processes: ProcessBatches | None = None
+        self._memory = BatchMemory(_HERE)
+        self._layouts: dict[str, RowLayout] = {}
 
     def read(self, kind: Kind, wanted: Iterable[Pairs], reads_ahead: bool = True) -> Iterator[LoadedBatch]:
         """Batches of (index, key) pairs, in their order.
@@ -54,7 +61,7 @@ class BatchLoading:
         source = self._source_of(kind)
         if isinstance(source, SampleBatches) and reads_by_threads(self._settings, self._thread_safe):
             return self._by_threads().read(kind[0], source, wanted, reads_ahead)
-        return self._here(source, wanted)
+        return self._here(kind[0], source, wanted)
 
     def close(self) -> None:
         """End threads and processes."""
@@ -76,10 +83,23 @@ class BatchLoading:
             )
         return self._processes
 
-    def _here(self, source: BatchSource, wanted: Iterable[Pairs]) -> Iterator[LoadedBatch]:
+    def _here(self, split: str, source: BatchSource, wanted: Iterable[Pairs]) -> Iterator[LoadedBatch]:
         for pairs in wanted:
-            batch, problems = source.read(pairs)
+            batch, problems = self._read_here(split, source, pairs)
             yield LoadedBatch.of(pinned(batch) if self._pin_memory else batch, problems)
+
+    def _read_here(self, split: str, source: BatchSource, pairs: Pairs) -> ReadBatch:
+        if not isinstance(source, SampleBatches):
+            return source.read(pairs)
+        layout = self._layouts.get(split)
+        lent = None if layout is None else self._memory.lend(layout, len(pairs))
+        batch = ChunkedBatch(source, pairs, len(pairs), layout, lent)
+        with source.host_state():
+            for read_chunk in batch.calls():
+                read_chunk()
+        if not batch.failed and batch.layout is not None:
+            self._layouts[split] = batch.layout
+        return batch.wait()
 
 
 def reads_by_threads(settings: DatasetConfig, thread_safe: bool) -> bool:

@@ -1,7 +1,7 @@
 """Reading of one batch: sample by sample, or as a whole from a dataset in memory."""
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -40,8 +40,12 @@ class SampleBatches(Generic[Sample]):
         self.reader = reader
         self.collate = collate
 
+    def host_state(self) -> AbstractContextManager[None]:
+        """In the context the process's generators may be seeded for each sample."""
+        return host_state_kept() if self.reader.seeded else nullcontext()
+
     def read(self, pairs: Pairs) -> ReadBatch:
-        with host_state_kept() if self.reader.seeded else nullcontext():
+        with self.host_state():
             samples, problems = self.reader.__getitems__(pairs)
         return ReadBatch(self.collate(samples) if samples else None, problems)
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..config.evaluation_views import EvaluationViews
-from .abilities import changes_batches, has_batches
+from .abilities import changes_batches, has_batches, writes_crops
 from .batch_reader import BatchSource, SampleBatches, WholeBatches, WholeViewBatches
 from .collation import CollateSamples, CollateViews
 from .evaluation_views import CollateViewedSamples, EvaluationViewReader
@@ -19,13 +19,22 @@ class BatchSources:
         augment: Augmentation, TwoPartAugmentation or None.
         views: of each image in evaluation; None: one.
         seeded: whether dataset or augmentation may draw from the process's generators.
+        mirrors: whether views are mirrored as they are read, and not with their batch on its device.
     """
 
-    def __init__(self, splits: Splits, augment: Any, views: EvaluationViews | None = None, seeded: bool = False):
+    def __init__(
+        self,
+        splits: Splits,
+        augment: Any,
+        views: EvaluationViews | None = None,
+        seeded: bool = False,
+        mirrors: bool = False,
+    ):
         self._splits = splits
         self._views = views
         self._augment = augment
         self._seeded = seeded
+        self._mirrors = mirrors
 
     def __call__(self, kind: Kind) -> BatchSource:
         split, epoch = kind
@@ -44,7 +53,7 @@ class BatchSources:
         size = (height, width) if side is None else (side, side)
         if whole and not hasattr(augment, "views"):
             return WholeViewBatches(dataset, size, epoch)
-        read = ViewReader(augment, size)
+        read = ViewReader(augment, size, self._mirrors, writes_crops(dataset))
         return SampleBatches(Reader(dataset, read, True, seeded=self._seeded), CollateViews(epoch))
 
     def _evaluation(self, split: str) -> BatchSource:

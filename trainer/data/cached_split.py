@@ -80,7 +80,7 @@ def with_cache(splits: Splits, kind: str, augment: Any, device: torch.device | N
     if hasattr(augment, "views"):
         raise ValueError(
             f"dataset.cache={kind} keeps images of one size, and augment chooses crops of the originals: "
-            "dataset.cache=none, or an augmentation without crop"
+            "dataset.cache=none, or augment=none or another without crop"
         )
     target = device if kind == "device" and device is not None else torch.device("cpu")
     free = _free_bytes(target) // (1 if target.type == "cuda" else node_workers)

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Generic, TypeVar
 
+from torch import Tensor
+
 from .batch_memory import LentBatch, RowLayout
 from .batch_reader import Pairs, ReadBatch, SampleBatches
 
@@ -64,8 +66,14 @@ class ChunkedBatch(Generic[Sample]):
         try:
             first = number * self._chunk
             pairs = self._pairs[first : first + self._chunk]
-            samples, problems = self._source.reader.__getitems__(pairs)
-            self._parts[number] = self._placed(samples, first, len(pairs)), problems
+            problems: list[str] = []
+            rooms = self._rooms(first, len(pairs))
+            read = self._source.reader.samples(pairs, problems, rooms)
+            # each is copied while it is in the processor's cache
+            samples = [self._placed(sample, room) for sample, room in zip(read, rooms, strict=False)]
+            if len(samples) != len(pairs):
+                self._fits = False
+            self._parts[number] = samples, problems
         except BaseException as error:  # raised again where the batch is wanted
             self._errors[number] = error
         with self._lock:
@@ -74,20 +82,26 @@ class ChunkedBatch(Generic[Sample]):
         if last:
             self._finish()
 
-    def _placed(self, samples: list[Sample], first: int, wanted: int) -> list[Sample]:
-        """The samples with their images in the batch's memory, if they fit into it."""
+    def _rooms(self, first: int, count: int) -> Sequence[Tensor | None]:
+        """Of each sample, its part of the batch's memory."""
         if self.lent is None or self.layout is None:
-            return samples
-        collate, rows = self._source.collate, self.layout.rows
-        if len(samples) != wanted or not all(self.layout.fits(collate.images_of(sample)) for sample in samples):
+            return [None] * count
+        rows = self.layout.rows
+        return self.lent.images[first * rows : (first + count) * rows].split(rows)
+
+    def _placed(self, sample: Sample, room: Tensor | None) -> Sample:
+        """The sample with its images in the batch's memory, if they fit into it."""
+        if room is None or self.layout is None:
+            return sample
+        collate = self._source.collate
+        images = collate.images_of(sample)
+        if images is room:
+            return sample
+        if not self.layout.fits(images):
             self._fits = False
-            return samples
-        placed: list[Sample] = []
-        for number, sample in enumerate(samples, first):
-            room = self.lent.images[number * rows : (number + 1) * rows]
-            room.copy_(collate.images_of(sample))
-            placed.append(collate.with_images(sample, room))
-        return placed
+            return sample
+        room.copy_(images)
+        return collate.with_images(sample, room)
 
     def _finish(self) -> None:
         try:

@@ -107,7 +107,8 @@ class ImageData(DataContract, LightningDataModule):
         self.channels_last = config.trainer.channels_last
         self.thread_safe = thread_safe(self.train_set, self.augment)
         self._seeded = not self.thread_safe and not reads_by_threads(self.settings, self.thread_safe)
-        self._sources = BatchSources(splits, self.augment, self._views, self._seeded)
+        mirrors = device is None or device.type == "cpu"  # another mirrors faster, while the CPU decodes
+        self._sources = BatchSources(splits, self.augment, self._views, self._seeded, mirrors)
         self._loading = BatchLoading(
             config.dataset, self._sources, self.thread_safe, config.seed, self.pin_memory, device
         )

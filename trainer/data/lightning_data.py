@@ -25,6 +25,7 @@ from ..base.signals import IgnoreStopSignals
 from ..config.faults import built
 from ..config.lightning.base_classes import overrides
 from ..config.schema import Config
+from ..config.targets import takes
 from ..core.batch import Part
 from ..core.communication.plain_values import all_gather_values
 from ..core.data_contract import DataContract
@@ -34,6 +35,7 @@ from ..core.torch_compat import draw_order
 from ..core.trainer_view.view import TrainerView
 from .contents.found import Found, found_in_loaders, length_of
 from .order.reader_seeds import ReaderSeeds
+from .smallest_batch import smallest_batch
 
 _END = object()
 _READING = 1
@@ -144,7 +146,7 @@ class LoaderData(DataContract):
         if config.augment is not None:
             log.info("augment is not used: %s augments in its own loaders", name)
         given = {
-            "batch_size": max(1, config.batch_size // (self.fabric.world_size * self.accumulate)),
+            "batch_size": self._own_batch(config.batch_size),
             "num_workers": config.dataset.num_workers,
             "val_fraction": config.dataset.val_fraction,
         }
@@ -197,6 +199,19 @@ class LoaderData(DataContract):
         shared = without_fabric(shared)  # the wrapper would count epochs itself, from 0 after a resumption
         shared.sampler.seed = self.config.seed
         return shared
+
+    def _own_batch(self, batch_size: int) -> int:
+        """Samples of a batch of one worker's loader."""
+        return max(1, batch_size // (self.fabric.world_size * self.accumulate))
+
+    def smallest_batch(self, batch_size: int) -> int | None:
+        """Samples of the smallest batch that this worker would compute in an epoch, with this `batch_size` of the
+        config if the module takes it; None: unknown."""
+        supplied = self.datamodule is not None and takes(type(self.datamodule), "batch_size")
+        supplied = supplied and "batch_size" not in self.config.dataset.arguments
+        size = getattr(self._train, "batch_size", None)
+        follows = supplied and size == self._own_batch(self.config.batch_size)
+        return smallest_batch(self._train, self._own_batch(batch_size) if follows else None)
 
     @property
     def steps_per_epoch(self) -> int:

@@ -1,6 +1,6 @@
 """Splits of a dataset, and reading and collating of their samples."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -37,6 +37,7 @@ class Reader(Generic[Sample]):
     ):
         self.dataset = dataset
         self.read = read
+        self.read_into: Callable[[Dataset, int, int, Tensor], Sample] | None = getattr(read, "into", None)
         self.replace_bad = replace_bad
         self.change = change
         self.seeded = seeded
@@ -47,20 +48,33 @@ class Reader(Generic[Sample]):
         In training an unreadable sample is replaced by the next readable one, which keeps shapes; in evaluation it is
         left out, so that no sample counts twice.
         """
-        samples: list[Sample] = []
         problems: list[str] = []
-        for index, key in wanted:
+        return list(self.samples(wanted, problems)), problems
+
+    def samples(
+        self, wanted: Sequence[tuple[int, int]], problems: list[str], rooms: Sequence[Tensor | None] | None = None
+    ) -> Iterator[Sample]:
+        """As `__getitems__`, one after another.
+
+        Args:
+            problems: takes the errors.
+            rooms: memory for the images of each sample, which may be put there.
+        """
+        for number, (index, key) in enumerate(wanted):
             if self.seeded:
                 seed_host(key)
-            sample = self._read(index, key, problems)
+            room = None if rooms is None else rooms[number]
+            sample = self._read(index, key, problems, room)
             if sample is not None:
-                samples.append(sample if self.change is None else self.change(sample, key))
-        return samples, problems
+                yield sample if self.change is None else self.change(sample, key)
 
-    def _read(self, index: int, key: int, problems: list[str]) -> Sample | None:
+    def _read(self, index: int, key: int, problems: list[str], room: Tensor | None) -> Sample | None:
         for offset in range(len(self.dataset) if self.replace_bad else 1):
             try:
-                return self.read(self.dataset, (index + offset) % len(self.dataset), key)
+                at = (index + offset) % len(self.dataset)
+                if room is None or self.read_into is None:
+                    return self.read(self.dataset, at, key)
+                return self.read_into(self.dataset, at, key, room)
             except (OSError, ValueError) as error:
                 if is_lack(error):  # the sample may be good
                     raise
@@ -117,6 +131,8 @@ class Subset:
         self.multi_label = bool(getattr(dataset, "multi_label", False))
         if isinstance(dataset, CroppingDataset):
             self.crops = self._crops
+        if hasattr(dataset, "crops_into"):
+            self.crops_into = self._crops_into
         if hasattr(dataset, "evaluation_sample"):
             self.evaluation_sample = self._evaluation_sample
         if hasattr(dataset, "evaluation_views"):
@@ -137,6 +153,9 @@ class Subset:
         self, index: int, boxes: Callable[[int, int], Sequence[Box]], size: tuple[int, int]
     ) -> tuple[Tensor, Label]:
         return self.dataset.crops(self.indices[index], boxes, size)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def _crops_into(self, index: int, boxes: Callable[[int, int], Sequence[Box]], room: Tensor) -> tuple[Tensor, Label]:
+        return self.dataset.crops_into(self.indices[index], boxes, room)  # pyright: ignore[reportAttributeAccessIssue]
 
     def _evaluation_sample(self, index: int) -> tuple[Tensor, Label]:
         return self.dataset.evaluation_sample(self.indices[index])  # pyright: ignore[reportAttributeAccessIssue]

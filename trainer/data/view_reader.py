@@ -16,14 +16,14 @@ class SampleViews(NamedTuple):
     """The views of one sample."""
 
     images: Tensor
-    """(views, channels, height, width), not yet mirrored."""
+    """(views, channels, height, width)."""
     label: Label
     number: int
     """Index of the sample in the training data."""
     keys: Sequence[int]
     """Of each view."""
     flips: Sequence[bool] | None
-    """None: no view is mirrored, as the augmentation chooses none."""
+    """Whether each view is still to be mirrored; None: none is, as the augmentation chooses none."""
 
 
 class ViewKeys(NamedTuple):
@@ -42,13 +42,26 @@ class ViewReader:
     Args:
         augment: a TwoPartAugmentation; without `views` each sample is read as it is.
         size: height and width of each view.
+        mirrors: views are mirrored as soon as they are read, while they are in the processor's cache; otherwise with
+            their batch.
+        writes: whether the dataset has `crops_into`.
     """
 
-    def __init__(self, augment: Any, size: tuple[int, int]):
+    def __init__(self, augment: Any, size: tuple[int, int], mirrors: bool = False, writes: bool = False):
         self._augment = augment
         self._size = size
+        self._mirrors = mirrors
+        self._writes = writes
 
     def __call__(self, dataset: Dataset, index: int, key: int) -> SampleViews:
+        return self._read(dataset, index, key, None)
+
+    def into(self, dataset: Dataset, index: int, key: int, room: Tensor) -> SampleViews:
+        """As a call, with the images in `room` if they fit and the dataset can write them there."""
+        fits = self._writes and room.shape[2:] == self._size and room.dtype is torch.uint8
+        return self._read(dataset, index, key, room if fits else None)
+
+    def _read(self, dataset: Dataset, index: int, key: int, room: Tensor | None) -> SampleViews:
         if not hasattr(self._augment, "views"):
             image, label = dataset[index]
             return SampleViews(resized(image[None], self._size), label, index, [key], None)
@@ -59,13 +72,24 @@ class ViewReader:
             return [box for box, _ in chosen]
 
         with one_thread():
-            images, label = crops(dataset, index, boxes, self._size)
+            images, label = crops(dataset, index, boxes, self._size, room)
+            flips = [flip for _, flip in chosen]
+            if self._mirrors:
+                images, flips = mirrored_views(images, flips, in_place=images is room), [False] * len(flips)
         keys = [key if view == 0 else mix(key, view) for view in range(len(chosen))]
-        return SampleViews(images, label, index, keys, [flip for _, flip in chosen])
+        return SampleViews(images, label, index, keys, flips)
 
 
-def crops(dataset: Dataset, index: int, boxes: Any, size: tuple[int, int]) -> tuple[Tensor, Label]:
-    """Crops of a sample: by the dataset as it decodes, or cut out of the decoded image."""
+def crops(
+    dataset: Dataset, index: int, boxes: Any, size: tuple[int, int], room: Tensor | None = None
+) -> tuple[Tensor, Label]:
+    """Crops of a sample: by the dataset as it decodes, or cut out of the decoded image.
+
+    Args:
+        room: where a dataset that has `crops_into` may write them.
+    """
+    if room is not None:
+        return dataset.crops_into(index, boxes, room)  # pyright: ignore[reportAttributeAccessIssue]
     read = getattr(dataset, "crops", None)  # isinstance of a protocol takes 20 microseconds
     if read is not None:
         return read(index, boxes, size)
@@ -75,6 +99,19 @@ def crops(dataset: Dataset, index: int, boxes: Any, size: tuple[int, int]) -> tu
         for left, top, width, height in boxes(*image.shape[-2:])
     ]
     return torch.cat(parts), label
+
+
+def mirrored_views(images: Tensor, flips: Sequence[bool], in_place: bool) -> Tensor:
+    """The views of a sample, of which those whose flip is true are mirrored."""
+    if True not in flips:
+        return images
+    if len(flips) == 1:
+        return images.copy_(images.flip(3)) if in_place else images.flip(3)
+    changed = images if in_place else images.clone()
+    for number, flip in enumerate(flips):
+        if flip:
+            changed[number : number + 1] = images[number : number + 1].flip(3)
+    return changed
 
 
 def resized(images: Tensor, size: tuple[int, int]) -> Tensor:

@@ -54,7 +54,7 @@ from .checkpoints.checkpoint import write_copies
 from .network.batchnorm_statistics import batchnorm_statistics
 from .network.compilation import compile_network
 from .network.contrastive import share_batches
-from .network.single_values import refuse_single_values
+from .network.single_values import check_smallest_batch
 from .shared_gpu import SharedCUDA, separate_hosts_for_nccl
 from .step_module import Step
 from .step_profiler import StepProfiler
@@ -134,9 +134,8 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
         task.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it
     heartbeat.at(START, 0)
     state.set_frozen = Freezing(task, config.model).begin_epoch
-    if isinstance(data, ImageData) and _trains_smallest(state, data):
-        network, multiple = network_of(task), data.share[1] * data.accumulate
-        refuse_single_values(network, data.image_shape, data.smallest_batch, config, multiple)
+    if _trains_smallest(state):
+        check_smallest_batch(data, network_of(task), config, fabric.world_size)
     options = optimizer_options(config, task)
     state.module = fabric.setup_module(Step(task))
     heartbeat.at(START, 0)
@@ -153,9 +152,10 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     return state
 
 
-def _trains_smallest(state: RunState, data: ImageData) -> bool:
+def _trains_smallest(state: RunState) -> bool:
     """Whether the training comes to the smallest batch: the last of an epoch, or of a partition."""
-    return data.order.partitions > 1 or state.total_steps >= state.steps_per_epoch == data.steps_per_epoch
+    several = isinstance(state.data, ImageData) and state.data.order.partitions > 1
+    return several or state.total_steps >= state.steps_per_epoch == state.data.steps_per_epoch
 
 
 def make_loggers(config: Config, run_dir: Path) -> list[Logger]:

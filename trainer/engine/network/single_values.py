@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,12 +10,41 @@ from torch import nn
 
 from ...base.errors import CannotStart, Problem
 from ...config.schema import Config
+from ...core.data_contract import DataContract
 from ...core.sync_batchnorm import GlobalBatchNorm
 from ...core.torch_compat import BatchNormBase
+from ...data.datamodule import ImageData
+from ...data.lightning_data import LoaderData
+from ...data.smallest_batch import sample_shape
+
+
+def check_smallest_batch(data: DataContract, network: nn.Module, config: Config, workers: int) -> None:
+    """Refuse what `refuse_single_values` does, of Leyden's datasets and of DataLoaders whose length is known.
+
+    Raises:
+        CannotStart: with the layer's name.
+    """
+    if isinstance(data, ImageData):
+        multiple = data.share[1] * data.accumulate
+        refuse_single_values(network, data.image_shape, data.smallest_batch, config, multiple)
+    elif isinstance(data, LoaderData) and data.smallest_batch(config.batch_size) == 1:
+        shape, loader = sample_shape(data.loader_of("train")), f"{type(data.source).__name__}.train_dataloader"
+        if shape is not None:
+            smallest = partial(_known, data)
+            refuse_single_values(network, shape, smallest, config, workers * data.accumulate, loader)
+
+
+def _known(data: LoaderData, batch_size: int) -> int:
+    return data.smallest_batch(batch_size) or 1
 
 
 def refuse_single_values(
-    network: nn.Module, image_shape: Sequence[int], smallest: Callable[[int], int], config: Config, multiple: int = 1
+    network: nn.Module,
+    image_shape: Sequence[int],
+    smallest: Callable[[int], int],
+    config: Config,
+    multiple: int = 1,
+    loader: str = "",
 ) -> None:
     """Refuse batches of one image whose BatchNorm would get one value a channel: it has no variance, and torch ends.
 
@@ -25,6 +55,7 @@ def refuse_single_values(
         network: on one device, in training mode.
         smallest: rows of the smallest batch that any worker gets in an epoch, by the batch size.
         multiple: of which a batch size has to be one.
+        loader: what gives the batches, if they are not of Leyden's datasets.
 
     Raises:
         CannotStart: with the layer's name.
@@ -46,16 +77,22 @@ def refuse_single_values(
             return
     single = [norms[module] for module, values in found if values == 1]
     if single:
-        text = (
-            "with it the smallest batch of an epoch has one image for a worker, of which "
-            f"{single[0]}, a BatchNorm, would get one value a channel and no variance"
-        )
-        sizes = range(multiple, 2 * config.batch_size + 2, multiple)
-        nearest = min(
-            (size for size in sizes if smallest(size) > 1), key=lambda size: abs(size - config.batch_size), default=None
-        )
-        remedies = [f"batch_size={nearest}"] * (nearest is not None) + ["dataset.drop_last=true"]
-        raise CannotStart(Problem("batch_size", text, config.batch_size, ", or ".join(remedies)))
+        raise CannotStart(_problem(single[0], smallest, config, multiple, loader))
+
+
+def _problem(norm: str, smallest: Callable[[int], int], config: Config, multiple: int, loader: str) -> Problem:
+    text = (
+        "the smallest batch of an epoch has one image for a worker, of which "
+        f"{norm}, a BatchNorm, would get one value a channel and no variance"
+    )
+    sizes = range(multiple, 2 * config.batch_size + 2, multiple)
+    nearest = min(
+        (size for size in sizes if smallest(size) > 1), key=lambda size: abs(size - config.batch_size), default=None
+    )
+    if loader and nearest is None:  # the loader has a batch size of its own
+        return Problem("dataset", f"{text}; {loader} keeps it", ..., f"drop_last=True in the DataLoader of {loader}")
+    remedies = [f"batch_size={nearest}"] * (nearest is not None) + ["dataset.drop_last=true"] * (not loader)
+    return Problem("batch_size", f"with it {text}", config.batch_size, ", or ".join(remedies))
 
 
 @contextmanager
