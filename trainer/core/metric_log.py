@@ -133,12 +133,14 @@ class MetricLog:
 
     def begin_step(self) -> None:
         """Begin an optimizer step."""
-        self._keep_metrics()
+        if self._metrics_of_part:
+            self._keep_metrics()
         self._step += 1
 
     def begin_part(self, samples: int) -> None:
         """Begin a part of the step, with `samples` samples of this worker."""
-        self._keep_metrics()
+        if self._metrics_of_part:
+            self._keep_metrics()
         self._part += 1
         self.samples = samples
 
