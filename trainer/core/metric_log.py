@@ -133,14 +133,12 @@ class MetricLog:
 
     def begin_step(self) -> None:
         """Begin an optimizer step."""
-        if self._metrics_of_part:
-            self._keep_metrics()
+        self._keep_metrics()
         self._step += 1
 
     def begin_part(self, samples: int) -> None:
         """Begin a part of the step, with `samples` samples of this worker."""
-        if self._metrics_of_part:
-            self._keep_metrics()
+        self._keep_metrics()
         self._part += 1
         self.samples = samples
 

@@ -25,6 +25,7 @@ from ..base.signals import IgnoreStopSignals
 from ..config.faults import built
 from ..config.lightning.base_classes import overrides
 from ..config.schema import Config
+from ..core import declarations
 from ..core.batch import Part
 from ..core.communication.plain_values import all_gather_values
 from ..core.data_contract import DataContract
@@ -80,8 +81,9 @@ class LoaderData(DataContract):
             self.module.prepare_data()
         fabric.barrier()
         self.module.setup("fit")
-        self.classes = getattr(self.module, "classes", getattr(self.module, "num_classes", None))
-        self.image_shape = getattr(self.module, "image_shape", None)
+        declared = declarations.of_data_module(self.module)
+        self.classes = declared.num_classes if declared.classes is None else declared.classes
+        self.image_shape = declared.image_shape
         self._open()
 
     def _settings(self, config: Config, fabric: Fabric, parts: int, dummy_batches: bool) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from ..base.rng import mix
+from ..core import declarations
 from ..core.protocols import Box, Dataset, Label
 
 
@@ -49,7 +50,7 @@ class ViewReader:
         self._size = size
 
     def __call__(self, dataset: Dataset, index: int, key: int) -> SampleViews:
-        if not hasattr(self._augment, "views"):
+        if declarations.of_augmentation(self._augment).views is None:
             image, label = dataset[index]
             return SampleViews(resized(image[None], self._size), label, index, [key], None)
         chosen: list[tuple[Box, bool]] = []
@@ -66,7 +67,7 @@ class ViewReader:
 
 def crops(dataset: Dataset, index: int, boxes: Any, size: tuple[int, int]) -> tuple[Tensor, Label]:
     """Crops of a sample: by the dataset as it decodes, or cut out of the decoded image."""
-    read = getattr(dataset, "crops", None)  # isinstance of a protocol takes 20 microseconds
+    read = declarations.of_dataset(dataset).crops  # isinstance of a protocol takes 20 microseconds
     if read is not None:
         return read(index, boxes, size)
     image, label = dataset[index]
