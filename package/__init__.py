@@ -4,11 +4,12 @@ import os
 from typing import TYPE_CHECKING, Any
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
-# the name, too: in an editable install this folder is also found as leyden.package, and must not hold itself
-if __name__ == "leyden" and os.path.basename(_FOLDER) != __name__:
+if __name__ != "leyden":
+    __path__.clear()  # in an editable install this folder is also found as leyden.package, and must not hold itself
+elif os.path.basename(_FOLDER) != __name__:
     # An editable install: the islands lie beside this folder. Setuptools' finder knows all of them but datasets/, which
-    # has no __init__.py and is found by a path alone.
-    __path__.append(os.path.dirname(_FOLDER))
+    # has no __init__.py and is found by a path alone. The links in this folder are for tools that only look at folders.
+    __path__.insert(0, os.path.dirname(_FOLDER))
 
 
 _OFFERED = {

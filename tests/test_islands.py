@@ -1,6 +1,7 @@
 """The rule of the islands: conf, trainer, datasets and models meet in the YAML alone."""
 
 import ast
+import os
 import pkgutil
 import re
 from collections import Counter, defaultdict
@@ -71,6 +72,42 @@ def test_the_packages_end() -> None:
     found = list(islice((each.name for each in pkgutil.walk_packages(leyden.__path__, "leyden.")), 3000))
     assert len(found) == len(set(found)) < 3000
     assert "leyden.trainer.engine.loop" in found
+
+
+OPTIONAL = {
+    "core/network/trained_network.py task",  # any LightningModule: the one place that looks for its `model`
+}
+FOREIGN = ("loader", "self._train", "holder", "batch_sampler", "getattr(loader, 'worker_init_fn', None)")
+"""DataLoaders of the user's, of torch or not, as the room of data calls them."""
+
+
+def test_what_has_a_contract_is_not_looked_up_by_name() -> None:
+    """Loggers, callbacks, tasks, data and augmentations: a misspelt name would be silence, and no type checker sees it.
+
+    What a dataset that inherits nothing may have is looked up in core/declarations.py alone.
+    """
+    found = set[str]()
+    for path in (ROOT / "trainer").rglob("*.py"):
+        file = str(path.relative_to(ROOT / "trainer"))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1):
+                continue
+            if node.func.id not in ("getattr", "hasattr") or not isinstance(node.args[1], ast.Constant):
+                continue
+            part = ast.unparse(node.args[0])
+            named = re.search(r"(task|logger|callback|augment|data|dataset|datamodule|whole)(\(\))?$", part)
+            if named or (file.startswith("data/") and part not in FOREIGN):
+                found.add(f"{file} {part}")
+    assert found == OPTIONAL
+
+
+def test_folders_alone_show_the_whole_package() -> None:
+    """Import-linter looks for the modules of an editable install there, and nothing else: none may be missing."""
+    package = ROOT / "package"
+    seen = {Path(at, name) for at, _, names in os.walk(package, followlinks=True) for name in names}
+    assert {path.relative_to(package) for path in seen if path.suffix == ".py"} == {
+        *(path.relative_to(ROOT) for path in FILES), Path("__init__.py"), Path("__main__.py")
+    }  # fmt: skip
 
 
 def test_datasets_is_no_package() -> None:

@@ -20,7 +20,7 @@ from leyden.trainer.components.optimizers.lion import Lion
 from leyden.trainer.components.optimizers.muon import Muon
 from leyden.trainer.compose.checks import check_classes
 from leyden.trainer.config.schema import Optimizer, load
-from leyden.trainer.core.adaptive_clipping import clip_adaptively
+from leyden.trainer.core.network.adaptive_clipping import clip_adaptively
 from leyden.trainer.core.network.layer_order import layers_above
 from leyden.trainer.core.network.parameter_groups import group_options, parameter_groups
 from leyden.trainer.entrypoints.start import start

@@ -46,6 +46,9 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if (ROOT / name).is_file():
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             (copy / name).write_bytes((ROOT / name).read_bytes())
+        elif (ROOT / name).is_symlink():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            (copy / name).symlink_to((ROOT / name).readlink())
     return copy
 
 
@@ -91,3 +94,7 @@ def test_an_editable_install_is_the_same_package(source: Path, tmp_path: Path) -
         assert not [name for name in wheel.namelist() if name.startswith("leyden/")]
         wheel.extractall(tmp_path / "installed")
     assert_is_leyden(tmp_path / "installed")
+    lint = "from importlinter.cli import lint_imports_command as c; c(['--no-logo', '--no-cache'])"
+    start = f"import site; site.addsitedir({str(tmp_path / 'installed')!r}); {lint}"
+    done = subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, check=False, cwd=source)
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -20,6 +20,8 @@ START, PREPARATION, CALLBACKS, EVALUATION, CHECKPOINT, DATA, FORWARD, BACKWARD, 
 )
 
 _LAYOUT = Struct("=QQB?")
+_Key = int | tuple[int, str]
+"""A phase, with its occasion if it has one."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,9 @@ class Heartbeat:
         self.step = 0
         self._number = 0
         self.current, self.occasion = START, ""
-        self._passed: set[tuple[int, str]] = set()
-        """Phases and occasions that have ended once."""
+        self._key: _Key = START
+        self._passed: set[_Key] = set()
+        """What has ended once."""
         self.began: float | None = None
         self.seconds = [0.0] * len(PHASES)
         self.observer: Callable[[int], None] | None = None
@@ -70,7 +73,7 @@ class Heartbeat:
         self.began = time() - before
         self.seconds = [0.0] * len(PHASES)
         self.seconds[START] = before
-        self.current, self.occasion, self._since = START, "", perf_counter()
+        self.current, self.occasion, self._key, self._since = START, "", START, perf_counter()
         self._passed.clear()
 
     def publish(self, path: Path) -> None:
@@ -82,8 +85,7 @@ class Heartbeat:
     def beat(self) -> None:
         """Show that this process makes progress in its phase."""
         self._number += 1
-        first_time = (self.current, self.occasion) not in self._passed
-        _LAYOUT.pack_into(self.memory, 0, self._number, self.step, self.current, first_time)
+        _LAYOUT.pack_into(self.memory, 0, self._number, self.step, self.current, self._key not in self._passed)
 
     def at(self, phase: int, step: int, occasion: str = "") -> None:
         """Enter a phase for good.
@@ -100,11 +102,11 @@ class Heartbeat:
         now = perf_counter()
         self.seconds[self.current] += now - self._since
         self._since = now
-        self._passed.add((self.current, self.occasion))
+        self._passed.add(self._key)
         self.current, self.occasion = phase, occasion
+        self._key = key = (phase, occasion) if occasion else phase
         self._number += 1
-        first_time = (phase, occasion) not in self._passed
-        _LAYOUT.pack_into(self.memory, 0, self._number, self.step, phase, first_time)
+        _LAYOUT.pack_into(self.memory, 0, self._number, self.step, phase, key not in self._passed)
         if self.observer is not None:
             self.observer(phase)
 

@@ -52,7 +52,11 @@ def seed_everything(*words: int) -> None:
 
 def seed_host(*words: int) -> None:
     """Seed torch's CPU generator, Python's and NumPy's by the words; generators of GPUs keep their state."""
-    seed = mix(*words)
+    set_host_seed(mix(*words))
+
+
+def set_host_seed(seed: int) -> None:
+    """Seed the same generators by one number, that of `mix` or `mix_each`."""
     torch.default_generator.manual_seed(seed)
     random.seed(seed)
     np.random.seed(seed % 2**32)

@@ -127,7 +127,10 @@ def batch_transfer(state: "RunState") -> Callable[[Any], Any]:
     The hooks receive it in the run's precision, as under Lightning's Trainer; the step converts their result.
     """
     convert = input_conversion(state.fabric.strategy.precision)
-    prepare, device = state.data.on_after_batch_transfer, state.fabric.device
+    device, user_module = state.fabric.device, state.data.user_module
+    prepare = state.data.on_after_batch_transfer
+    if user_module is not None and not overrides(user_module, "on_after_batch_transfer"):
+        prepare = None
     change = state.task.on_after_batch_transfer if overrides(state.task, "on_after_batch_transfer") else None
 
     def transfer(batch: Any) -> Any:
@@ -135,7 +138,8 @@ def batch_transfer(state: "RunState") -> Callable[[Any], Any]:
             batch = convert(batch)
         if device.type != "cpu":
             batch = move_data_to_device(batch, device)
-        batch = prepare(batch, 0)
+        if prepare is not None:
+            batch = prepare(batch, 0)
         return batch if change is None else change(batch, 0)
 
     return transfer

@@ -12,9 +12,9 @@ from torch.optim import Optimizer
 
 from ..base.log import log
 from ..config.strategy_class import StrategyDeclarations
-from .adaptive_clipping import clip_adaptively
 from .batch import Part
 from .checkpoints.sharded_checkpoint import CheckpointShards, Shard, TensorSlice, together
+from .network.adaptive_clipping import clip_adaptively
 from .ticket_source import TicketSource
 from .traffic import Ledger, Workload, even_share
 from .transfers import DeviceShare, Transfer

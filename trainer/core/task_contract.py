@@ -1,10 +1,11 @@
 """The contract of tasks: what a LightningModule may declare beyond Lightning's own methods."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeGuard, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn import Module
 
 
 class TaskContract:
@@ -24,6 +25,9 @@ class TaskContract:
     LOGGED: ClassVar[Mapping[str, int]] = {}
     """Logged metrics, with the least number of classes for each; if it is not defined, the first validation shows them.
     """
+
+    outer_networks: Sequence["Module"] = ()
+    """Networks that it computes with and that are none of its modules, as a teacher's is."""
 
     @staticmethod
     def more_logged(arguments: Mapping[str, Any]) -> list[str]:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from ..core import declarations
+
 _READS = ("__getitem__", "crops", "crops_into", "evaluation_sample")
 _CHANGES = ("__call__", "views")
 
@@ -33,16 +35,15 @@ def looks_at_files(dataset: Any) -> bool:
 
 def class_name(dataset: Any) -> str:
     """The name of a dataset's class; of a subset that of its dataset."""
-    while getattr(dataset, "renumbers", False):
+    while declarations.of_dataset(dataset).renumbers:
         dataset = dataset.dataset
     return type(dataset).__name__
 
 
 def _declares(part: Any, methods: tuple[str, ...]) -> bool:
-    inner = getattr(part, "dataset", None)  # a subset is as its dataset
-    if inner is not None and getattr(part, "renumbers", False):
-        return _declares(inner, methods)
-    return bool(getattr(part, "thread_safe", False)) and _stands_for(part, "thread_safe", methods)
+    if declarations.of_dataset(part).renumbers:
+        return _declares(part.dataset, methods)
+    return bool(declarations.of_dataset(part).thread_safe) and _stands_for(part, "thread_safe", methods)
 
 
 def _stands_for(part: Any, name: str, methods: tuple[str, ...]) -> bool:
@@ -50,9 +51,8 @@ def _stands_for(part: Any, name: str, methods: tuple[str, ...]) -> bool:
 
     What a class says of its own methods does not hold for those of a subclass.
     """
-    inner = getattr(part, "dataset", None)
-    if inner is not None and getattr(part, "renumbers", False):
-        return _stands_for(inner, name, methods)
+    if declarations.of_dataset(part).renumbers:
+        return _stands_for(part.dataset, name, methods)
     if not hasattr(part, name):
         return False
     order = type(part).__mro__

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..config.evaluation_views import EvaluationViews
+from ..core import declarations
 from .abilities import changes_batches, has_batches, writes_crops
 from .batch_reader import BatchSource, SampleBatches, WholeBatches, WholeViewBatches
 from .collation import CollateSamples, CollateViews
@@ -42,16 +43,17 @@ class BatchSources:
 
     def _training(self, epoch: int) -> BatchSource:
         augment, dataset = self._augment, self._splits.train
+        optional = declarations.of_augmentation(augment)
         whole = has_batches(dataset)
-        if not (hasattr(augment, "views") or hasattr(augment, "augment_batch")):
+        if optional.views is None and optional.augment_batch is None:
             if whole and (augment is None or changes_batches(augment)):
                 return WholeBatches(dataset, augment)
             change = None if augment is None else ImageAugmentation(augment)
             return SampleBatches(Reader(dataset, plain_sample, True, change, self._seeded), CollateSamples())
-        side = augment.size_at(epoch) if hasattr(augment, "size_at") else None
+        side = None if optional.size_at is None else optional.size_at(epoch)
         _, height, width = self._splits.whole.image_shape
         size = (height, width) if side is None else (side, side)
-        if whole and not hasattr(augment, "views"):
+        if whole and optional.views is None:
             return WholeViewBatches(dataset, size, epoch)
         read = ViewReader(augment, size, self._mirrors, writes_crops(dataset))
         return SampleBatches(Reader(dataset, read, True, seeded=self._seeded), CollateViews(epoch))
@@ -61,6 +63,6 @@ class BatchSources:
         if self._views is not None:
             read = EvaluationViewReader(self._views)
             return SampleBatches(Reader(dataset, read, False, seeded=self._seeded), CollateViewedSamples())
-        if has_batches(dataset) and not hasattr(dataset, "evaluation_sample"):
+        if has_batches(dataset) and declarations.of_dataset(dataset).evaluation_sample is None:
             return WholeBatches(dataset)
         return SampleBatches(Reader(dataset, evaluation_sample, False, seeded=self._seeded), CollateSamples())

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..base.device_copy import on_device
 from ..base.open_files import is_lack
 from ..base.rng import host_state_kept, seed_host
+from ..core import declarations
 from ..core.protocols import Dataset, Label
 from ..core.threads import cores
 from .abilities import has_batches, thread_safe
@@ -40,7 +41,7 @@ class CachedSplit:
         self.classes = dataset.classes
         self.image_shape = tuple(images.shape[1:])
         self.splits = dataset.splits
-        self.multi_label = bool(getattr(dataset, "multi_label", False))
+        self.multi_label = bool(declarations.of_dataset(dataset).multi_label)
         self._images = images
         self._labels = labels
         self._problems = problems
@@ -77,7 +78,7 @@ def with_cache(splits: Splits, kind: str, augment: Any, device: torch.device | N
         ValueError: they do not fit, or are no images of one size and of bytes.
         OSError: a sample that may be good cannot be read.
     """
-    if hasattr(augment, "views"):
+    if declarations.of_augmentation(augment).views is not None:
         raise ValueError(
             f"dataset.cache={kind} keeps images of one size, and augment chooses crops of the originals: "
             "dataset.cache=none, or augment=none or another without crop"
@@ -118,7 +119,7 @@ class _Room:
 
 
 def _cached(dataset: Any, read: Read, device: torch.device, room: _Room) -> Any:
-    in_memory = has_batches(dataset) and not hasattr(dataset, "evaluation_sample")
+    in_memory = has_batches(dataset) and declarations.of_dataset(dataset).evaluation_sample is None
     if in_memory and device.type == "cpu":
         return dataset
     shape, first = _first_image(dataset, read)

@@ -24,6 +24,7 @@ from ..config.evaluation_data import evaluates_initial_weights, own_dataset
 from ..config.evaluation_views import EvaluationViews
 from ..config.faults import built
 from ..config.schema import Config, DatasetConfig, workers_on_node
+from ..core import declarations
 from ..core.batch import BadSamples, Part
 from ..core.communication.plain_values import all_gather_values
 from ..core.data_contract import DataContract
@@ -89,17 +90,17 @@ class ImageData(DataContract, LightningDataModule):
         self._uncached = read
         self._read_ahead = read_ahead_of(read.train, self.order, config.trainer.max_epochs)
         splits = self._cached(read, device)
-        whole = splits.whole
+        whole, optional = splits.whole, declarations.of_dataset(splits.whole)
         if self._views is not None:
-            self._views.check(getattr(whole, "crop", 1), bool(getattr(whole, "multi_label", False)))
+            self._views.check(optional.crop, bool(optional.multi_label))
         self.image_shape: Sequence[int] = whole.image_shape  # pyright: ignore[reportIncompatibleVariableOverride]
-        self.multi_label = bool(getattr(whole, "multi_label", False))
-        self.missed_classes = getattr(whole, "missed_classes", ("", ""))
+        self.multi_label = bool(optional.multi_label)
+        self.missed_classes = optional.missed_classes
         outputs = named_outputs(config, whole)
-        self.class_names = getattr(whole, "class_names", None) if outputs is None else outputs.names
+        self.class_names = optional.class_names if outputs is None else outputs.names
         self.classes: int = whole.classes if outputs is None else len(outputs.names)  # pyright: ignore[reportIncompatibleVariableOverride]
         self._outputs = None if outputs is None else outputs.of_classes
-        self.synthetic = bool(getattr(whole, "synthetic", False))
+        self.synthetic = bool(optional.synthetic)
         self.train_set, self.val_set, self.test_set = splits.train, splits.val, splits.test
         self.bad_samples: dict[str, None] = {}
         self._normalization = Normalization(whole, None if own is None else as_trained(own, whole))
@@ -136,7 +137,7 @@ class ImageData(DataContract, LightningDataModule):
         self._loading.close()
 
     def _batch_augmentation(self) -> BatchAugmentation | None:
-        if not hasattr(self.augment, "augment_batch"):
+        if declarations.of_augmentation(self.augment).augment_batch is None:
             return None
         return BatchAugmentation(self.augment, self.config.seed, self.classes, self._normalization.mean)
 
@@ -162,9 +163,9 @@ class ImageData(DataContract, LightningDataModule):
     @property
     @override
     def training_views(self) -> int:
-        if not hasattr(self.augment, "views"):
-            return 1
-        return len(self.augment.views(tuple(self.image_shape[-2:]), 0))
+        views = declarations.of_augmentation(self.augment).views
+        height, width = self.image_shape[-2:]
+        return 1 if views is None else len(views((height, width), 0))
 
     def state_dict(self) -> dict[str, Any]:
         """State of the order of samples: the visited partitions of each epoch."""

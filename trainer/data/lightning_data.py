@@ -20,12 +20,13 @@ from torch.utils.data import DataLoader, DistributedSampler, Sampler, Sequential
 from typing_extensions import override
 
 from ..base.log import log
-from ..base.rng import host_state_kept, mix, seed_host
+from ..base.rng import host_state_kept, mix, mix_each, seed_host, set_host_seed
 from ..base.signals import IgnoreStopSignals
 from ..config.faults import built
 from ..config.lightning.base_classes import overrides
 from ..config.schema import Config
 from ..config.targets import takes
+from ..core import declarations
 from ..core.batch import Part
 from ..core.communication.plain_values import all_gather_values
 from ..core.data_contract import DataContract
@@ -40,6 +41,8 @@ from .smallest_batch import smallest_batch
 _END = object()
 _READING = 1
 """Separates these draws from those of the computation of the same batch."""
+_SEEDS = 256
+"""Seeds of batches that are computed at once."""
 _EVALUATION = -1
 """The epoch in the random numbers of evaluation, the same every time."""
 
@@ -80,8 +83,9 @@ class LoaderData(DataContract):
             self.module.prepare_data()
         fabric.barrier()
         self.module.setup("fit")
-        self.classes = getattr(self.module, "classes", getattr(self.module, "num_classes", None))
-        self.image_shape = getattr(self.module, "image_shape", None)
+        declared = declarations.of_data_module(self.module)
+        self.classes = declared.num_classes if declared.classes is None else declared.classes
+        self.image_shape = declared.image_shape
         self._open()
 
     def _settings(self, config: Config, fabric: Fabric, parts: int, dummy_batches: bool) -> None:
@@ -233,10 +237,13 @@ class LoaderData(DataContract):
         if _length(self._train) is None:
             yield from self._parts_of_unknown_length(batches)
             return
-        parts, whole = 1, None
+        if self.accumulate == 1:
+            for batch, seeded in batches:
+                samples = batch_samples(batch)
+                yield Part(batch, samples, samples * workers, 1.0, ends_step=True, seeded=seeded)
+            return
         for number, (batch, seeded) in enumerate(batches, start=skipped):
-            if self.accumulate > 1:
-                parts, whole = self._group(number - number % self.accumulate)
+            parts, whole = self._group(number - number % self.accumulate)
             samples = batch_samples(batch)
             weight = samples / whole if whole else 1.0 / parts
             ends_step = number % self.accumulate == parts - 1
@@ -331,15 +338,21 @@ class LoaderData(DataContract):
         iterator = iter(loader)
         drawn = draw_order(iterator)
         reads_here = getattr(loader, "num_workers", 0) == 0
-        for number in count():
+        for number, batch_seed in enumerate(_seeds_of_batches(seed, self.fabric.global_rank)):
             # other iterators may draw the order too, at their first batch
             seeded = reads_here and (drawn or number > 0)
             if seeded:
-                seed_host(seed, _READING, number, self.fabric.global_rank)
+                set_host_seed(batch_seed)
             batch = next(iterator, _END)
             if batch is _END:
                 return
             yield batch, seeded
+
+
+def _seeds_of_batches(seed: int, rank: int) -> Iterator[int]:
+    """Seeds of the draws in an epoch's batches."""
+    for first in count(0, _SEEDS):
+        yield from mix_each((seed, _READING, rank), range(first, first + _SEEDS))
 
 
 def _in_order(loader: Any) -> Any:

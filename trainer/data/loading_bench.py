@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..config.schema import Config
-from ..core import threads
+from ..core import declarations, threads
 from .batch_reader import SampleBatches
 from .batch_sources import BatchSources
 from .datamodule import ImageData
@@ -126,7 +126,7 @@ def _stages_of_samples(
     samples = [reader.__getitems__(batch)[0] for batch in batches]
     whole = _cpu_ms(lambda: [reader.__getitems__(batch) for batch in batches], count)
     collated = _cpu_ms(lambda: [source.collate(each) for each in samples if each], count)
-    crops = getattr(dataset, "crops", None)
+    crops = declarations.of_dataset(dataset).crops
     if isinstance(reader.read, ViewReader) and crops is not None:
         # one pixel of each image: all but the crop and its resizing
         decoded = _cpu_ms(lambda: _each(lambda i: crops(i, lambda height, width: [_PIXEL], (1, 1)), indices), count)

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..core import declarations
 from ..core.protocols import Dataset
 
 
@@ -19,9 +20,10 @@ class Normalization:
     """
 
     def __init__(self, dataset: Dataset, like: Any = None):
-        channels, declared = dataset.image_shape[0], dataset if like is None else like
-        self.mean = torch.tensor(getattr(declared, "mean", [0.0] * channels)).view(1, -1, 1, 1)
-        self.std = torch.tensor(getattr(declared, "std", [1.0] * channels)).view(1, -1, 1, 1)
+        channels, declared = dataset.image_shape[0], declarations.of_dataset(dataset if like is None else like)
+        mean, std = declared.mean, declared.std
+        self.mean = torch.tensor([0.0] * channels if mean is None else mean).view(1, -1, 1, 1)
+        self.std = torch.tensor([1.0] * channels if std is None else std).view(1, -1, 1, 1)
         self._on_device = self.mean, self.std
 
     def scaled(self, images: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from ..base.log import log
 from ..config.faults import built
 from ..config.locate import locate
 from ..config.schema import DatasetConfig
+from ..core import declarations
 from ..core.protocols import Dataset
 from .splits import Splits
 
@@ -28,7 +29,7 @@ def as_trained(own: DatasetConfig, other: Dataset) -> Any:
         trained: Any = built("dataset", own, split="train")
     except (CannotStart, ValueError, OSError) as error:
         trained = locate(own.target)
-        if not hasattr(trained, "mean"):
+        if declarations.of_dataset(trained).mean is None:
             text = f"the run's own data, by which images are normalized, cannot be opened: {error}"
             raise CannotStart(Problem("dataset", text)) from error
         log.warning("the run's own data cannot be opened, so class names are not compared: %s", error)

@@ -11,7 +11,8 @@ from ..base.open_files import is_lack
 from ..base.rng import seed_host
 from ..config.faults import built
 from ..config.schema import DatasetConfig
-from ..core.protocols import Augmentation, Box, CroppingDataset, Dataset, Label
+from ..core import declarations
+from ..core.protocols import Augmentation, Box, Dataset, Label
 from .order.held_out import held_out_samples
 from .view_reader import one_thread
 
@@ -89,7 +90,7 @@ def plain_sample(dataset: Dataset, index: int, key: int) -> tuple[Tensor, Label]
 
 def evaluation_sample(dataset: Dataset, index: int, key: int) -> tuple[Tensor, Label]:
     """A sample as evaluation sees it."""
-    read = getattr(dataset, "evaluation_sample", None)
+    read = declarations.of_dataset(dataset).evaluation_sample
     if read is None:
         return dataset[index]
     with one_thread():
@@ -98,7 +99,7 @@ def evaluation_sample(dataset: Dataset, index: int, key: int) -> tuple[Tensor, L
 
 def no_labels(dataset: Any, samples: int) -> Tensor:
     """Labels of a batch, all 0: int64 (samples,), or float32 (samples, classes) of several classes."""
-    several = getattr(dataset, "multi_label", False)
+    several = declarations.of_dataset(dataset).multi_label
     return torch.zeros(samples, dataset.classes) if several else torch.zeros(samples, dtype=torch.int64)
 
 
@@ -128,18 +129,19 @@ class Subset:
         self.classes = dataset.classes
         self.image_shape = dataset.image_shape
         self.splits = dataset.splits
-        self.multi_label = bool(getattr(dataset, "multi_label", False))
-        if isinstance(dataset, CroppingDataset):
+        optional = declarations.of_dataset(dataset)
+        self.multi_label = bool(optional.multi_label)
+        if optional.crops is not None:
             self.crops = self._crops
-        if hasattr(dataset, "crops_into"):
+        if optional.crops_into is not None:
             self.crops_into = self._crops_into
-        if hasattr(dataset, "evaluation_sample"):
+        if optional.evaluation_sample is not None:
             self.evaluation_sample = self._evaluation_sample
-        if hasattr(dataset, "evaluation_views"):
+        if optional.evaluation_views is not None:
             self.evaluation_views = self._evaluation_views
-        if hasattr(dataset, "read_ahead"):
+        if optional.read_ahead is not None:
             self.read_ahead = self._read_ahead
-        if hasattr(dataset, "batch"):
+        if optional.batch is not None:
             self._numbers = torch.tensor(indices)
             self.batch = self._batch
 

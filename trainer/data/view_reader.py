@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from ..base.rng import mix
+from ..core import declarations
 from ..core.protocols import Box, Dataset, Label
 
 
@@ -62,7 +63,7 @@ class ViewReader:
         return self._read(dataset, index, key, room if fits else None)
 
     def _read(self, dataset: Dataset, index: int, key: int, room: Tensor | None) -> SampleViews:
-        if not hasattr(self._augment, "views"):
+        if declarations.of_augmentation(self._augment).views is None:
             image, label = dataset[index]
             return SampleViews(resized(image[None], self._size), label, index, [key], None)
         chosen: list[tuple[Box, bool]] = []
@@ -89,8 +90,10 @@ def crops(
         room: where a dataset that has `crops_into` may write them.
     """
     if room is not None:
-        return dataset.crops_into(index, boxes, room)  # pyright: ignore[reportAttributeAccessIssue]
-    read = getattr(dataset, "crops", None)  # isinstance of a protocol takes 20 microseconds
+        write = declarations.of_dataset(dataset).crops_into
+        assert write is not None
+        return write(index, boxes, room)
+    read = declarations.of_dataset(dataset).crops  # isinstance of a protocol takes 20 microseconds
     if read is not None:
         return read(index, boxes, size)
     image, label = dataset[index]

@@ -11,7 +11,7 @@ from torch import nn
 
 from ..base.errors import listed
 from ..base.log import log
-from ..base.rng import mix, seed_host
+from ..base.rng import mix, set_host_seed
 from ..core.batch import Part
 from ..core.keyed.dropout import KeyedDropout
 from ..core.state import RunState
@@ -43,7 +43,7 @@ class PartDraws:
         else:
             seed = mix(int(part.keys[0]), self._rank if self._same_samples else 0)
         if not part.seeded:
-            seed_host(seed)
+            set_host_seed(seed)
         if self._device is not None:
             torch.cuda.default_generators[self._device.index].manual_seed(seed)
 

@@ -37,6 +37,8 @@ class StepClock:
         self._waited_before = dict(ledger.waits.read()) if ledger is not None else {}
         self._time = DeviceTime(device)
         self._now = self._time.now
+        self._on_host = self._time.on_host
+        self._seconds = self._time.seconds
         self._phase = _OUTSIDE
 
     def begin(self) -> None:
@@ -87,7 +89,7 @@ class StepClock:
         self._count_sent()
         self._times.steps += 1
         self._times.samples += samples
-        if self._time.on_host:
+        if self._on_host:
             self.read()  # callbacks record the times with the step
 
     def end(self) -> None:
@@ -111,7 +113,11 @@ class StepClock:
     def _enter(self, phase: str) -> None:
         """Count the phase that ends here, and begin another."""
         now = self._now()
-        if self._phase != _OUTSIDE:
+        if self._phase == _OUTSIDE:
+            pass
+        elif self._on_host:  # `add` written out: every step enters seven phases
+            self._seconds[self._phase] += now - self._since
+        else:
             self._time.add(self._phase, self._since, now)
         self._phase, self._since = phase, now
         if self._ledger is not None:

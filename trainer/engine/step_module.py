@@ -1,11 +1,13 @@
 """The module that a strategy wraps, and the call of one of the task's steps through it."""
 
 from collections.abc import Callable
+from operator import methodcaller
 from typing import Any
 
 from lightning.fabric.plugins import Precision
+from lightning.fabric.strategies.strategy import Strategy
 from lightning.pytorch import LightningModule
-from torch import nn
+from torch import Tensor, nn
 from torchmetrics import Metric
 
 from ..core.lightning_compat import forward_module, input_conversion
@@ -48,6 +50,21 @@ def step_runner(state: RunState) -> Callable[..., Any]:
             return module(step, *given)
 
     return run
+
+
+def backward_runner(strategy: Strategy) -> Callable[[Tensor], object]:
+    """What `Fabric.backward` calls with a loss.
+
+    Its wrapper adds a mark that outputs of Fabric's own wrapper of the module look at, which `step_runner` leaves out.
+    """
+    if type(strategy).backward is Strategy.backward and type(strategy.precision) is Precision:
+        return methodcaller("backward")
+    return lambda loss: strategy.backward(loss, None)
+
+
+def steps_unwrapped(strategy: Strategy) -> bool:
+    """Whether the step of the wrapper of `Fabric.setup_optimizers` is that of the optimizer inside."""
+    return type(strategy).optimizer_step is Strategy.optimizer_step and type(strategy.precision) is Precision
 
 
 class untouched_metrics:

@@ -1,7 +1,7 @@
 """One optimizer step: data, forward and backward of each part, update."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,9 +25,9 @@ from .network.compilation import own_gradients, uses_cuda_graphs
 from .part_draws import PartDraws, run_watched
 from .schedules import advance
 from .step_clock import StepClock
-from .step_module import step_runner, untouched_metrics
+from .step_module import backward_runner, step_runner, steps_unwrapped, untouched_metrics
 
-_NO_CONTEXT = nullcontext()
+_REDUCED = (torch.bfloat16, torch.float16)
 
 
 class TrainingStep:
@@ -70,6 +70,9 @@ class TrainingStep:
         self._optimizer = state.raw_optimizer
         self._zeroes_as_torch = type(self._optimizer).zero_grad is Optimizer.zero_grad
         self._run = step_runner(state)
+        self._run_backward = backward_runner(state.fabric.strategy)
+        # bound at each step: schedules replace an optimizer's step by one that counts
+        self._stepping = self._optimizer if steps_unwrapped(state.fabric.strategy) else state.optimizer
         self._replays_graphs = uses_cuda_graphs(self._trainer.compile, state.fabric.device)
         self._output: Any = None
         self._loss: Tensor | None = None
@@ -130,24 +133,28 @@ class TrainingStep:
         state.padding.now = part.samples == 0
         self._draws.begin(part, state.epoch, self.batch_idx)
         state.contract.begin_part(part)
-        # around the forward as well: that is where DDP decides whether this backward is averaged
-        with self._sync_context(part):
-            state.batch_idx = self.batch_idx
-            for hook in self._on_batch:
-                hook(state, batch)
-            if self._on_batch_start is not None:
-                self._on_batch_start(batch, self.batch_idx)
-            with _NO_CONTEXT if part.samples else _nothing_counts(state):
-                loss = self._forward(batch)
-                if part.samples:
-                    self.losses.add(loss)
-                self._backward(loss, part)
-
-    def _sync_context(self, part: Part) -> AbstractContextManager[Any]:
-        """Gradients are averaged over workers in the backward of a step's last part alone."""
+        # gradients are averaged over workers in the backward of a step's last part alone
         if part.ends_step or not self._can_skip_sync:
-            return _NO_CONTEXT
-        return self._state.fabric.no_backward_sync(self._state.module)  # pyright: ignore[reportArgumentType]
+            self._forward_and_backward(batch, part)
+            return
+        # around the forward as well: that is where DDP decides whether this backward is averaged
+        with state.fabric.no_backward_sync(state.module):  # pyright: ignore[reportArgumentType]
+            self._forward_and_backward(batch, part)
+
+    def _forward_and_backward(self, batch: Any, part: Part) -> None:
+        state = self._state
+        state.batch_idx = self.batch_idx
+        for hook in self._on_batch:
+            hook(state, batch)
+        if self._on_batch_start is not None:
+            self._on_batch_start(batch, self.batch_idx)
+        if part.samples:
+            loss = self._forward(batch)
+            self.losses.add(loss)
+            self._backward(loss, part)
+            return
+        with _nothing_counts(state):
+            self._backward(self._forward(batch), part)
 
     def _forward(self, batch: Any) -> Tensor | None:
         """The batch's loss; None: the task skips the batch, which one worker alone can do.
@@ -174,7 +181,7 @@ class TrainingStep:
             raise TypeError(f"{step} must return the loss (a tensor, or a dict with 'loss') or None, not {kind}")
         self._state.loss_watch.add()
         # a reduced precision would round the part's weight
-        return loss.float() if loss.dtype in (torch.bfloat16, torch.float16) else loss
+        return loss.float() if loss.dtype in _REDUCED else loss
 
     def _refuse_to_skip(self) -> None:
         step = f"{type(self._state.task).__name__}.training_step"
@@ -199,7 +206,7 @@ class TrainingStep:
         if self._before_backward is not None:
             self._before_backward(scaled)
         self._has_gradients = True
-        state.fabric.backward(scaled)
+        self._run_backward(scaled)
         if self._replays_graphs and (self._zeroes_late or not part.ends_step):
             own_gradients(state.task.parameters())
         if self._after_backward is not None:
@@ -232,7 +239,7 @@ class TrainingStep:
         # As in Lightning: a step whose batches were all skipped counts, for schedules, too. Without gradients the
         # optimizer changes nothing, and a loss scaler refuses to step.
         if self._has_gradients or getattr(state.fabric.strategy.precision, "scaler", None) is None:
-            state.optimizer.step()
+            self._stepping.step()
         self.advance_to(epoch_began + after)
 
     def _just_logged(self, entry: ScheduleEntry) -> dict[str, float]:

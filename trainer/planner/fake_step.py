@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..core.adaptive_clipping import clip_adaptively
+from ..core.network.adaptive_clipping import clip_adaptively
 from ..core.network.trained_network import network_of
 from .conv_workspace import workspace
 from .fake_training import FakeTraining

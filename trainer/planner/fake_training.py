@@ -4,7 +4,7 @@ What is built here is what engine/build.py builds for one device; the data, whic
 that the dataset declares.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..config.locate import locate
 from ..config.schema import TASK_LOADERS, Config
 from ..config.targets import build, is_data_module
 from ..config.teacher import described, named_teacher
+from ..core import declarations
 from ..core.callback_contract import averages_weights
 from ..core.configure_optimizers import read_configure_optimizers
 from ..core.keyed.dropout import SampleKeys
@@ -31,7 +32,7 @@ from ..core.network.freezing import Freezing
 from ..core.network.optimizer import built_optimizer, optimizer_options
 from ..core.network.trained_network import network_of
 from ..core.protocols import Student
-from ..core.task_contract import takes_multi_label
+from ..core.task_contract import TaskContract, takes_multi_label
 from ..hardware.topology import device_kind
 from .torch_compat import unset_fake_temporarily
 
@@ -177,17 +178,21 @@ def _built(config: Config, shape: Sequence[int], classes: int) -> LightningModul
 
 
 def _converted(config: Config, task: LightningModule, precision: Precision) -> LightningModule:
-    for network in (task, *getattr(task, "_network", ())):
+    for network in _networks(task):
         if config.trainer.channels_last:
             network.to(memory_format=torch.channels_last)
         precision.convert_module(network)
     return task
 
 
+def _networks(task: nn.Module) -> list[nn.Module]:
+    """All that a task computes with."""
+    return [task, *(task.outer_networks if isinstance(task, TaskContract) else ())]
+
+
 def _move(module: nn.Module, moved: dict[int, Tensor]) -> None:
     """Replace the parameters and buffers of a task by fake ones; what modules share stays shared."""
-    networks = [module, *getattr(module, "_network", ())]
-    for part in (each for network in networks for each in network.modules()):
+    for part in (each for network in _networks(module) for each in network.modules()):
         for group in (part._parameters, part._buffers):  # pyright: ignore[reportPrivateUsage]
             for name, tensor in group.items():
                 if tensor is not None:
@@ -238,5 +243,6 @@ def views_of(config: Config, shape: Sequence[int]) -> int:
     """Rows of a batch for each sample: crops of an image that the augmentation makes."""
     if config.augment is None:
         return 1
-    views: Callable[..., Any] | None = getattr(build(config.augment), "views", None)
-    return 1 if views is None else len(views(tuple(shape[-2:]), 0))
+    views = declarations.of_augmentation(build(config.augment)).views
+    height, width = shape[-2:]
+    return 1 if views is None else len(views((height, width), 0))

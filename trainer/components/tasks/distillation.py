@@ -65,19 +65,17 @@ class Distillation(Classification):
         self.teacher = teacher
         self.temperature = temperature
         self.alpha = alpha
-        self._network: tuple[nn.Module, ...] = ()
-        """The teacher's network; in a tuple, so that it is not a child of this module."""
 
     def set_teacher(self, network: nn.Module) -> None:
         """Learn from this network, images to scores (batch, classes), on the device of the training."""
-        self._network = (network.eval().requires_grad_(False),)
+        self.outer_networks = (network.eval().requires_grad_(False),)
 
     @override
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
-        assert self._network, "set_teacher was not called"
+        assert self.outer_networks, "set_teacher was not called"
         images, labels = batch
         with torch.no_grad():
-            given = self._network[0](images)
+            given = self.outer_networks[0](images)
         scores = self.model(images)
         by_labels = self.loss(scores, labels)
         by_teacher = soft_target_loss(scores, given, self.temperature)

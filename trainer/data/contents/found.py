@@ -12,6 +12,7 @@ import torch
 
 from ...base.atomic_file import write_atomically
 from ...base.log import log
+from ...core import declarations
 from ..order.partitioning import known_classes
 from ..splits import Splits, Subset
 from .identity import DATA_FILE, fingerprints, with_history
@@ -32,8 +33,11 @@ def found_in(splits: Splits, val_fraction: float) -> Found:
         if splits.by_name:
             found["held_out_by"] = "name"
     found["fingerprint"] = fingerprints(splits)
-    for name in ("multi_label", "folder", "left_out"):
-        if value := getattr(whole, name, None):
+    declared = declarations.of_dataset(whole)
+    for name, value in {
+        "multi_label": declared.multi_label, "folder": declared.folder, "left_out": declared.left_out
+    }.items():  # fmt: skip
+        if value:
             found[name] = value
     return found
 
@@ -75,8 +79,9 @@ def _split(whole: Any, data: Any) -> dict[str, Any] | None:
 def _counts(whole: Any, data: Any) -> dict[str, int] | None:
     """Samples by the name of their class; None: unknown."""
     with suppress(TypeError, ValueError, RuntimeError):  # a user's `labels` may be anything
-        of_each, sets, classes = known_classes(data), getattr(whole, "label_sets", None), int(whole.classes)
-        if of_each is None or of_each.shape != (len(data),) or (sets is None and getattr(whole, "multi_label", False)):
+        declared = declarations.of_dataset(whole)
+        of_each, sets, classes = known_classes(data), declared.label_sets, int(whole.classes)
+        if of_each is None or of_each.shape != (len(data),) or (sets is None and declared.multi_label):
             return None
         counts: list[int] = torch.bincount(of_each.long(), minlength=classes if sets is None else len(sets)).tolist()
         if sets is not None:
@@ -84,7 +89,7 @@ def _counts(whole: Any, data: Any) -> dict[str, int] | None:
             for samples, each in zip(counts, sets, strict=True):
                 of_class.update(dict.fromkeys(each, samples))
             counts = [of_class[number] for number in range(classes)]
-        names = getattr(whole, "class_names", None) or range(classes)
+        names = declared.class_names or range(classes)
         return {str(name): count for name, count in zip(names, counts, strict=True)}
     return None
 

@@ -10,6 +10,7 @@ from typing import Any
 from ...base.errors import Problem
 from ...base.paths import shown
 from ...base.untrusted_file import DamagedFile, read_json
+from ...core import declarations
 from ...runs.frozen import changes_of
 from ..splits import Splits, Subset
 
@@ -26,9 +27,10 @@ def fingerprints(splits: Splits) -> dict[str, str]:
 
 
 def _fingerprint(data: Any) -> str:
-    names = getattr(data, "class_names", None)
+    declared = declarations.of_dataset(data)
+    names = declared.class_names
     known = [len(data), data.classes, None if names is None else list(map(str, names))]
-    more = data.fingerprint() if hasattr(data, "fingerprint") else ""
+    more = "" if declared.fingerprint is None else declared.fingerprint()
     samples, _, sizes = more.partition("\n")
     return f"{_hashed(f'{json.dumps(known)} {samples}')} {_hashed(sizes)}"
 

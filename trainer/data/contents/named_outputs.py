@@ -10,6 +10,7 @@ from ...base.errors import CannotStart, Problem, listed
 from ...config.evaluation_data import evaluates_initial_weights
 from ...config.hub_weights import packaged_file
 from ...config.schema import Config, PackagedWeights, PinnedWeights
+from ...core import declarations
 
 
 class NamedOutputs(NamedTuple):
@@ -27,13 +28,13 @@ def named_outputs(config: Config, whole: Any) -> NamedOutputs | None:
     Raises:
         CannotStart: the network does not know a class of the data, or their names cannot be read.
     """
-    model, own = config.model, getattr(whole, "class_names", None)
+    model, own = config.model, declarations.of_dataset(whole).class_names
     if not evaluates_initial_weights() or model is None or own is None:
         return None
     public, source = model.public_weights, model.weights
     if public is None or public.classes is None or not isinstance(source, PinnedWeights) or not source.of(public):
         return None
-    if getattr(whole, "multi_label", False):
+    if declarations.of_dataset(whole).multi_label:
         raise CannotStart(Problem("dataset", f"has images of several classes, and {source.source} names one for each"))
     outputs = _read(public)
     unknown = [name for name in own if name not in outputs]

@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...base.rng import generator
+from ...core import declarations
 
 SPLIT_SEED = 0
 """Validation samples and partitions are the same for every seed, so that runs can be compared."""
@@ -23,7 +24,7 @@ class HeldOut(NamedTuple):
 
 def held_out_samples(dataset: Any, fraction: float) -> HeldOut:
     """A fraction of a dataset."""
-    hashes = getattr(dataset, "name_hashes", None) if fraction > 0 else None
+    hashes = declarations.of_dataset(dataset).name_hashes if fraction > 0 else None
     if hashes is not None:
         return HeldOut(np.flatnonzero(_by_name(np.asarray(hashes), _classes(dataset), fraction)).tolist(), True)
     number = round(len(dataset) * fraction)
@@ -49,6 +50,6 @@ def _by_name(hashes: NDArray[np.uint64], classes: NDArray[np.int64], fraction: f
 
 def _classes(dataset: Any) -> NDArray[np.int64]:
     """Class of each sample; 0 of all where a sample has several: sets of classes are too many and too small."""
-    if getattr(dataset, "multi_label", False):
+    if declarations.of_dataset(dataset).multi_label:
         return np.zeros(len(dataset), np.int64)
     return np.asarray(dataset.labels, np.int64)

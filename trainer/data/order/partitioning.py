@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ...base.rng import generator
+from ...core import declarations
 from ..abilities import class_name
 from .held_out import SPLIT_SEED
 
@@ -90,20 +91,20 @@ def classes_of(dataset: Any, setting: str, remedy: str) -> Tensor:
 
 def known_classes(dataset: Any) -> Tensor | None:
     """Class, or number of the set of classes, of each sample; None: the dataset does not declare them."""
-    if getattr(dataset, "renumbers", False):
+    if declarations.of_dataset(dataset).renumbers:
         of_all = known_classes(dataset.dataset)
         return None if of_all is None else of_all[torch.tensor(dataset.indices)]
-    labels = getattr(dataset, "labels", None)
+    labels = declarations.of_dataset(dataset).labels
     return None if labels is None else torch.as_tensor(labels)
 
 
 def _file_ends(dataset: Any) -> list[int] | None:
     """Samples up to the end of each file; None: a sample is a file, or all are in memory."""
-    if getattr(dataset, "renumbers", False):
+    if declarations.of_dataset(dataset).renumbers:
         of_all = _file_ends(dataset.dataset)
         if of_all is None:
             return None
         ends = torch.searchsorted(torch.tensor(dataset.indices), torch.tensor(of_all)).unique()
         return [int(end) for end in ends if end > 0]
-    ends = getattr(dataset, "file_ends", None)
+    ends = declarations.of_dataset(dataset).file_ends
     return None if ends is None else [int(end) for end in ends]

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
+from ...core import declarations
 from ..abilities import class_name
 from .sample_order import SampleOrder
 
@@ -88,9 +89,10 @@ def read_ahead_of(dataset: Any, order: SampleOrder, epochs: int) -> ReadAhead | 
     """
     if order.blocks is None:
         return None
-    if not hasattr(dataset, "read_ahead"):
+    read_ahead = declarations.of_dataset(dataset).read_ahead
+    if read_ahead is None:
         raise ValueError(
             "dataset.shuffling=blocks is for samples that lie one behind the other in large files (dataset=shards), "
             f"and {class_name(dataset)} has no read_ahead: dataset.shuffling=global"
         )
-    return ReadAhead(order, dataset.read_ahead, epochs)
+    return ReadAhead(order, read_ahead, epochs)

@@ -24,8 +24,8 @@ from ...base.log import log
 from ...config.lightning.base_classes import is_lightning_module, overrides
 from ...config.schema import Config, Target
 from ...config.targets import find, parameters_of
-from ...core.adaptive_clipping import clip_adaptively
 from ...core.lightning_compat import BackwardSyncControl
+from ...core.network.adaptive_clipping import clip_adaptively
 from ...core.strategy_contract import StrategyContract
 from ...core.traffic import Ledger, Workload, even_share
 from ...core.transfers import DeviceShare, ExtraMemory, Placement, Transfer

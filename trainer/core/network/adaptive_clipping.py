@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from .network.output_layer import output_parameters
+from .output_layer import output_parameters
 
 _SMALLEST_NORM = 1e-3
 """Weights are taken to have at least this norm, or what begins at zero could never grow."""
