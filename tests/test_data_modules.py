@@ -12,9 +12,12 @@ from pool import Pool
 from runs import POINTS, TINY, Freeze, cut_back, distance, metrics, rows, summary, task, weights
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, WeightedRandomSampler
 
-from leyden.trainer.config.schema import load
+from leyden.trainer.base.heartbeat import PREPARATION, START, heartbeat
+from leyden.trainer.base.signals import StopRequest
+from leyden.trainer.config.schema import TASK_LOADERS, load
 from leyden.trainer.data.lightning_data import LoaderData, Share, batch_samples
 from leyden.trainer.data.order.sample_order import SampleOrder
+from leyden.trainer.engine.build import assemble
 from leyden.trainer.engine.part_draws import PartDraws
 from leyden.trainer.entrypoints.start import start
 
@@ -306,3 +309,17 @@ def test_reading_ahead_changes_no_weight(freeze: Freeze) -> None:
         assert start(run_dir) == 0
     assert all(torch.equal(value, weights(runs[1])[name]) for name, value in weights(runs[0]).items())
     assert metrics(runs[0])["val/loss"] == metrics(runs[1])["val/loss"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [TINY, [*POINTS, task("Plain")], [*POINTS, f"dataset._target_={TASK_LOADERS}", task("LoadersInside")]],
+    ids=["images", "a data module", "the task's loaders"],
+)
+def test_what_makes_the_data_alone_has_no_time_limit(
+    freeze: Freeze, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    run_dir, entered = freeze("run", *words), list[int]()
+    monkeypatch.setattr(heartbeat, "observer", entered.append)
+    assemble(load(run_dir), run_dir, StopRequest())
+    assert entered == [START, PREPARATION, START]

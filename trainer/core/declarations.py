@@ -25,8 +25,8 @@ class DatasetDeclarations:
     missed_classes: tuple[str, str] = ("", "")
     folder: str | None = None
     left_out: Mapping[str, int] | None = None
-    crop: float = 1
-    """Share of an image's shorter side that evaluation sees."""
+    crop: int = 1
+    """Pixels a side that evaluation cuts out of an image."""
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
     labels: Any = None

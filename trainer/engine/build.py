@@ -92,13 +92,12 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     # The same weights on every worker; from the training on, each draws for itself.
     seed_everything(config.seed)
     contract = contract_of(fabric)
-    heartbeat.at(PREPARATION, 0)
     if config.dataset.target == TASK_LOADERS:
         task = make_task(config, None, contract)
         data = TaskLoaderData(config, fabric, task, contract.parts(), contract.forward_is_collective)
     else:
-        data = make_data(config, fabric, contract, shared.splits if shared is not None else None)
-        heartbeat.at(START, 0)
+        with heartbeat.phase(PREPARATION):
+            data = make_data(config, fabric, contract, shared.splits if shared is not None else None)
         task = make_task(config, data, contract)
     state = RunState(config, run_dir, fabric, contract, task, data, stop_request)
     state.write_copies = partial(write_copies, state)
@@ -112,8 +111,8 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     for setup in state.hooks.observed("setup"):
         setup("fit")
     if isinstance(data, TaskLoaderData):
-        heartbeat.at(PREPARATION, 0)
-        data.open()
+        with heartbeat.phase(PREPARATION):
+            data.open()
     else:
         task.setup("fit")
     if state.steps_per_epoch == 0:
@@ -132,13 +131,13 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     checkpoint_activations(network_of(task), config.trainer.activation_checkpointing)
     if config.trainer.channels_last:
         task.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it
-    heartbeat.at(START, 0)
     state.set_frozen = Freezing(task, config.model).begin_epoch
     if _trains_smallest(state):
         check_smallest_batch(data, network_of(task), config, fabric.world_size)
     options = optimizer_options(config, task)
+    heartbeat.beat()
     state.module = fabric.setup_module(Step(task))
-    heartbeat.at(START, 0)
+    heartbeat.beat()
     set_module_precision(task, fabric.device)
     optimizer, schedules = make_optimizer(config, task, state, options)
     sets_rates = any(

@@ -180,7 +180,7 @@ def _built(config: Config, shape: Sequence[int], classes: int) -> LightningModul
 def _converted(config: Config, task: LightningModule, precision: Precision) -> LightningModule:
     for network in _networks(task):
         if config.trainer.channels_last:
-            network.to(memory_format=torch.channels_last)
+            network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it
         precision.convert_module(network)
     return task
 
