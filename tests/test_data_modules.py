@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Weigh
 from leyden.trainer.base.heartbeat import PREPARATION, START, heartbeat
 from leyden.trainer.base.signals import StopRequest
 from leyden.trainer.config.schema import TASK_LOADERS, load
-from leyden.trainer.data.lightning_data import LoaderData, Share, batch_samples
+from leyden.trainer.data.lightning_data import LoaderData, batch_samples
+from leyden.trainer.data.order.loader_order import Share
 from leyden.trainer.data.order.sample_order import SampleOrder
 from leyden.trainer.engine.build import assemble
 from leyden.trainer.engine.part_draws import PartDraws

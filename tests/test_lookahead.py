@@ -53,7 +53,7 @@ def test_the_weights_are_those_of_the_formula(freeze: Freeze) -> None:
     noting = [f"python_path=[{Path(__file__).parent}]", "callbacks.lookahead._target_=test_lookahead.Noting"]
     run_dir = freeze("run", *MLP, *SHORT, "callbacks.lookahead.decay=0.7", "callbacks.lookahead.power=3", *noting)
     assert start(run_dir) == 0
-    slow = torch.load(run_dir / "found-0.pt")
+    slow = found = torch.load(run_dir / "found-0.pt")
     for step in range(1, 6):
         found = torch.load(run_dir / f"found-{step}.pt")
         decay = 0.7 * (step / 5) ** 3

@@ -56,7 +56,7 @@ class BatchSources:
         if whole and optional.views is None:
             return WholeViewBatches(dataset, size, epoch)
         read = ViewReader(augment, size, self._mirrors, writes_crops(dataset))
-        return SampleBatches(Reader(dataset, read, True, seeded=self._seeded), CollateViews(epoch))
+        return SampleBatches(Reader(dataset, read, True, None, self._seeded, read.into), CollateViews(epoch))
 
     def _evaluation(self, split: str) -> BatchSource:
         dataset: Any = self._splits.val if split == "val" else self._splits.test

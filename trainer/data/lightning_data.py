@@ -7,7 +7,7 @@ draws of random transforms one of (seed, epoch, batch, rank); a resumed epoch sk
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from functools import cached_property
-from itertools import count, islice
+from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,11 +16,11 @@ from lightning.fabric import Fabric
 from lightning.fabric.utilities.data import has_iterable_dataset
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import LightningDataModule, LightningModule
-from torch.utils.data import DataLoader, DistributedSampler, Sampler, SequentialSampler
+from torch.utils.data import DataLoader, DistributedSampler
 from typing_extensions import override
 
 from ..base.log import log
-from ..base.rng import host_state_kept, mix, mix_each, seed_host, set_host_seed
+from ..base.rng import host_state_kept, mix, seed_host, set_host_seed
 from ..base.signals import IgnoreStopSignals
 from ..config.faults import built
 from ..config.lightning.base_classes import overrides
@@ -35,14 +35,11 @@ from ..core.lightning_compat import with_sampler, without_fabric
 from ..core.torch_compat import draw_order
 from ..core.trainer_view.view import TrainerView
 from .contents.found import Found, found_in_loaders, length_of
+from .order.loader_order import Share, in_order, seeds_of_batches, start_epoch
 from .order.reader_seeds import ReaderSeeds
-from .smallest_batch import smallest_batch
+from .order.smallest_batch import smallest_batch
 
 _END = object()
-_READING = 1
-"""Separates these draws from those of the computation of the same batch."""
-_SEEDS = 256
-"""Seeds of batches that are computed at once."""
 _EVALUATION = -1
 """The epoch in the random numbers of evaluation, the same every time."""
 
@@ -182,7 +179,7 @@ class LoaderData(DataContract):
                 loader.pin_memory = False
                 log.info("%s: pin_memory is off: topology.device.kind=cpu", where)
             if self.config.trainer.overfit_batches and name != "test_dataloader" and not has_iterable_dataset(loader):
-                loader = _in_order(loader)
+                loader = in_order(loader)
         if loader is None or self.fabric.world_size == 1:
             return loader
         if not isinstance(loader, DataLoader) or has_iterable_dataset(loader):
@@ -330,7 +327,7 @@ class LoaderData(DataContract):
             A batch, and whether its draws were seeded.
         """
         seed = mix(self.config.seed, epoch)
-        _start_epoch(loader, max(0, epoch), seed)
+        start_epoch(loader, max(0, epoch), seed)
         seed_host(seed)
         readers = getattr(getattr(loader, "worker_init_fn", None), "first", None)
         if isinstance(readers, ReaderSeeds):
@@ -338,7 +335,7 @@ class LoaderData(DataContract):
         iterator = iter(loader)
         drawn = draw_order(iterator)
         reads_here = getattr(loader, "num_workers", 0) == 0
-        for number, batch_seed in enumerate(_seeds_of_batches(seed, self.fabric.global_rank)):
+        for number, batch_seed in enumerate(seeds_of_batches(seed, self.fabric.global_rank)):
             # other iterators may draw the order too, at their first batch
             seeded = reads_here and (drawn or number > 0)
             if seeded:
@@ -347,46 +344,6 @@ class LoaderData(DataContract):
             if batch is _END:
                 return
             yield batch, seeded
-
-
-def _seeds_of_batches(seed: int, rank: int) -> Iterator[int]:
-    """Seeds of the draws in an epoch's batches."""
-    for first in count(0, _SEEDS):
-        yield from mix_each((seed, _READING, rank), range(first, first + _SEEDS))
-
-
-def _in_order(loader: Any) -> Any:
-    """The loader without shuffling, for trainer.overfit_batches."""
-    if isinstance(loader.sampler, SequentialSampler):
-        return loader
-    return with_sampler(loader, SequentialSampler(loader.dataset))
-
-
-class Share(Sampler[int]):
-    """Every `count`-th sample of another sampler, from `index` on."""
-
-    def __init__(self, sampler: Any, index: int, count: int):
-        self.sampler = sampler
-        self.index = index
-        self.count = count
-
-    def __iter__(self) -> Iterator[int]:
-        return islice(iter(self.sampler), self.index, None, self.count)
-
-    def __len__(self) -> int:
-        return max(0, -(-(len(self.sampler) - self.index) // self.count))
-
-
-def _start_epoch(loader: Any, epoch: int, seed: int) -> None:
-    """Set the epoch of samplers, and seed user-provided generators, which would continue from the last epoch."""
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    holders = [loader, getattr(loader, "sampler", None), batch_sampler, getattr(batch_sampler, "sampler", None)]
-    for holder in holders:
-        if isinstance(getattr(holder, "generator", None), torch.Generator):
-            holder.generator.manual_seed(seed)  # pyright: ignore[reportOptionalMemberAccess]
-    for holder in {id(h): h for h in holders[1:]}.values():
-        if hasattr(holder, "set_epoch"):
-            holder.set_epoch(epoch)  # pyright: ignore[reportOptionalMemberAccess]
 
 
 def _length(loader: Any) -> int | None:

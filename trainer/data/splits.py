@@ -26,6 +26,7 @@ class Reader(Generic[Sample]):
         read: the sample of a dataset by its index and key: one of the functions below, or a `ViewReader`.
         change: augments a sample by its key.
         seeded: whether what is read may draw from the process's generators: each sample's draws are those of its key.
+        read_into: as `read`, with memory for the sample's images, which may be put there.
     """
 
     def __init__(
@@ -35,10 +36,11 @@ class Reader(Generic[Sample]):
         replace_bad: bool,
         change: Callable[[Sample, int], Sample] | None = None,
         seeded: bool = False,
+        read_into: Callable[[Dataset, int, int, Tensor], Sample] | None = None,
     ):
         self.dataset = dataset
         self.read = read
-        self.read_into: Callable[[Dataset, int, int, Tensor], Sample] | None = getattr(read, "into", None)
+        self.read_into = read_into
         self.replace_bad = replace_bad
         self.change = change
         self.seeded = seeded

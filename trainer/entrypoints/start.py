@@ -96,7 +96,7 @@ def worker_spec(job: JobSpec) -> "WorkerSpec":
     _refuse_other_trials(job)
     hops = job.config.pipeline is not None
     group = HoppingWorkerGroup if hops else ElasticWorkerGroup if job.config.elastic else WorkerGroup
-    return WorkerSpec(job.config, job.run_dir, job.verb, job.checkpoint, group)
+    return WorkerSpec(job.config, job.run_dir, job.verb, job.checkpoint, worker_group=group)
 
 
 def _refuse_other_trials(job: JobSpec) -> None:

@@ -15,7 +15,7 @@ from ...core.sync_batchnorm import GlobalBatchNorm
 from ...core.torch_compat import BatchNormBase
 from ...data.datamodule import ImageData
 from ...data.lightning_data import LoaderData
-from ...data.smallest_batch import sample_shape
+from ...data.order.smallest_batch import sample_shape
 
 
 def check_smallest_batch(data: DataContract, network: nn.Module, config: Config, workers: int) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader
 
-from ..base.rng import host_state_kept
+from ...base.rng import host_state_kept
 
 
 def smallest_batch(loader: Any, batch_size: int | None = None) -> int | None:
