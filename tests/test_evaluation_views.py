@@ -83,7 +83,7 @@ def logged(text: str) -> dict[str, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", [[], ["dataset.cache=memory", "dataset.threads=0"],
+@pytest.mark.parametrize("more", [[], ["augment=none", "dataset.cache=memory", "dataset.threads=0"],
                                   ["strategy=ddp", "topology.devices_per_node=2"]])  # fmt: skip
 def test_metrics_are_those_of_the_mean_of_the_softmax(
     freeze: Freeze, processes: Processes, root: Path, capfd: pytest.CaptureFixture[str], more: list[str]

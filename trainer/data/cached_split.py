@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..base.device_copy import on_device
+from ..base.errors import CannotStart, Problem
 from ..base.open_files import is_lack
 from ..base.rng import host_state_kept, seed_host
 from ..core import declarations
@@ -75,14 +76,13 @@ def with_cache(splits: Splits, kind: str, augment: Any, device: torch.device | N
         node_workers: workers of this node, each of which has a cache of its own.
 
     Raises:
+        CannotStart: the augmentation needs the images at their own size.
         ValueError: they do not fit, or are no images of one size and of bytes.
         OSError: a sample that may be good cannot be read.
     """
     if declarations.of_augmentation(augment).views is not None:
-        raise ValueError(
-            f"dataset.cache={kind} keeps images of one size, and augment chooses crops of the originals: "
-            "dataset.cache=none, or augment=none or another without crop"
-        )
+        text = "keeps images of one size, and augment chooses crops of the originals"
+        raise CannotStart(Problem("dataset.cache", text, kind, "augment=none or dataset.cache=none"))
     target = device if kind == "device" and device is not None else torch.device("cpu")
     free = _free_bytes(target) // (1 if target.type == "cuda" else node_workers)
     room = _Room(int(_PART * free), kind)
