@@ -101,6 +101,8 @@ def test_the_projection_follows_from_the_network() -> None:
 def test_the_largest_activations_are_found_batch_by_batch() -> None:
     maps = torch.randn(23, 4, 3, 5)
     maps[:, 2] = -1
+    maps[4:, 3] = -maps[4:, 3].abs()
+    maps[:4, 3] = maps[:4, 3].abs() + 1
     top = TopActivations(9)
     for first in range(0, 23, 5):
         top.update(maps[first : first + 5], first)
@@ -110,6 +112,7 @@ def test_the_largest_activations_are_found_batch_by_batch() -> None:
     assert torch.equal(top.images[alive], images[alive, :9])
     row, column = divmod(int(top.positions[0, 0]), top.shape[1])
     assert maps[top.images[0, 0], 0, row, column] == top.values[0, 0]
+    assert top.active == [9, 9, 0, 4]
     assert top.spread(2) == [1, 3]
     assert top.spread(9) == alive
     assert evenly_spaced(list("abcdefgh"), 3) == ["c", "e", "h"]

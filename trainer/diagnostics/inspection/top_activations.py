@@ -41,7 +41,12 @@ class TopActivations:
 
     def spread(self, count: int) -> list[int]:
         """Maps that some image activates, evenly spaced over the layer, `count` at most."""
-        return evenly_spaced((self.values.amax(1) > 0).nonzero().flatten().tolist(), count)
+        return evenly_spaced([number for number, images in enumerate(self.active) if images], count)
+
+    @property
+    def active(self) -> list[int]:
+        """Of each map, how many of its images activate it: the first ones."""
+        return (self.values > 0).sum(1).tolist()
 
 
 def evenly_spaced(items: Sequence[_T], count: int) -> list[_T]:

@@ -68,11 +68,15 @@ def _draw_layer(
     fields = ReceptiveFields(subject.network, subject.image_shape, layer, subject.device)
     boxes = [fields.box(*divmod(each, top.shape[1])) for each in positions.flatten().tolist()]
     patches, each_map = subject.pixels(images.flatten()), images.shape[1]
+    active = [top.active[number] for number in chosen]  # of the others there is nothing to project
     blocks = [
-        _block(projections[first : first + each_map], patches[first : first + each_map], boxes[first:], fields.largest)
-        for first in range(0, len(boxes), each_map)
+        _block(projections[first : first + count], patches[first : first + count], boxes[first:], fields.largest)
+        for first, count in zip(range(0, len(boxes), each_map), active, strict=True)
     ]
-    captions = [[f"map {m}: {v[0]:.3g} to {v[-1]:.3g}"] for m, v in zip(chosen, top.values[chosen], strict=True)]
+    captions = [
+        [f"map {number}: {values[0]:.3g} to {values[count - 1]:.3g}"]
+        for number, values, count in zip(chosen, top.values[chosen], active, strict=True)
+    ]
     method = f"{backward.value} ({why})" if why else backward.value
     title = f"{layer}: {method}; the {each_map} largest activations of {len(chosen)} maps over {subject.shown}"
     name = f"features_{number}_{re.sub(r'[^A-Za-z0-9._-]', '_', layer)[:80]}"
