@@ -1,9 +1,9 @@
 """docs/images/deep_image_augmentation.png: three of Deep Image's changes, each alone.
 
-    python benchmarks/augmentation_picture.py                      # of a test chart
-    python benchmarks/augmentation_picture.py PHOTO.jpg OUT.png    # of a photograph
+    python benchmarks/augmentation_picture.py                      # of a photograph that scikit-learn has
+    python benchmarks/augmentation_picture.py PHOTO.jpg OUT.png    # of yours
 
-The chart is drawn here: photographs of ImageNet may be used, and not handed on.
+That photograph may be handed on with its author's name: danielbuechele, CC BY 2.0. Those of ImageNet may not.
 """
 
 import sys
@@ -11,7 +11,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from PIL import Image, ImageDraw
+from PIL import Image
+from sklearn.datasets import load_sample_image
 from torch import Tensor
 
 from leyden.datasets.augmentation.color import ColorCast, Vignette
@@ -27,19 +28,6 @@ CHANGES = {
 }
 
 
-def chart() -> Image.Image:
-    """A grid, on which a warp shows, over patches of colour, on which a cast shows."""
-    picture = Image.new("RGB", (SIDE, SIDE), "white")
-    draw = ImageDraw.Draw(picture)
-    colours = ["#c23b22", "#e8a33d", "#77a65c", "#3f7cac", "#7d5ba6", "#888888", "#dddddd"]
-    step = SIDE // len(colours)
-    for row in range(len(colours)):
-        for column in range(len(colours)):
-            place = (column * step, row * step, (column + 1) * step, (row + 1) * step)
-            draw.rectangle(place, fill=colours[(row + column) % len(colours)], outline="black", width=2)
-    return picture
-
-
 def pixels(picture: Image.Image) -> Tensor:
     """The centre of a picture, (3, 224, 224) from 0 to 1."""
     side = min(picture.size)
@@ -50,7 +38,7 @@ def pixels(picture: Image.Image) -> Tensor:
 
 def main() -> None:
     given = [Path(word) for word in sys.argv[1:]]
-    image = pixels(Image.open(given[0]) if given else chart())
+    image = pixels(Image.open(given[0]) if given else Image.fromarray(load_sample_image("china.jpg")))
     keys = torch.randint(1 << 62, (EACH,), generator=torch.Generator().manual_seed(4))
     draws = SimpleNamespace(keys=keys, mean=torch.full((1, 3, 1, 1), 0.5))
     tiles, captions = [], []
