@@ -72,7 +72,7 @@ class TrainingStep:
         self._run = step_runner(state)
         self._run_backward = backward_runner(state.fabric.strategy)
         # bound at each step: schedules replace an optimizer's step by one that counts
-        self._stepping = self._optimizer if steps_unwrapped(state.fabric.strategy) else state.optimizer
+        self._stepped_optimizer = self._optimizer if steps_unwrapped(state.fabric.strategy) else state.optimizer
         self._replays_graphs = uses_cuda_graphs(self._trainer.compile, state.fabric.device)
         self._output: Any = None
         self._loss: Tensor | None = None
@@ -239,7 +239,7 @@ class TrainingStep:
         # As in Lightning: a step whose batches were all skipped counts, for schedules, too. Without gradients the
         # optimizer changes nothing, and a loss scaler refuses to step.
         if self._has_gradients or getattr(state.fabric.strategy.precision, "scaler", None) is None:
-            self._stepping.step()
+            self._stepped_optimizer.step()
         self.advance_to(epoch_began + after)
 
     def _just_logged(self, entry: ScheduleEntry) -> dict[str, float]:
