@@ -1,5 +1,7 @@
 """Users' LightningDataModules, and the order of Leyden's own samples."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +11,20 @@ import lightning_examples as examples
 import pytest
 import torch
 from pool import Pool
-from runs import POINTS, TINY, Freeze, cut_back, distance, metrics, rows, summary, task, weights
+from runs import (
+    PATIENCE_S,
+    POINTS,
+    TINY,
+    Freeze,
+    Processes,
+    cut_back,
+    distance,
+    metrics,
+    rows,
+    summary,
+    task,
+    weights,
+)  # fmt: skip
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 from leyden.trainer.base.heartbeat import PREPARATION, START, heartbeat
@@ -203,6 +218,32 @@ def test_the_data_modules_state_and_batch_hook_are_honoured(freeze: Freeze, tmp_
     start(plain)
     start(doubled)
     assert metrics(plain)["test_loss"] != metrics(doubled)["test_loss"]
+
+
+STAYS = [*POINTS, task("Plain"), "dataset._target_=lightning_examples.PointsOfProcesses"]
+"""Read by processes that live for many epochs."""
+
+
+@pytest.mark.slow
+def test_a_run_ends_with_its_readers_that_live_for_many_epochs(freeze: Freeze, processes: Processes) -> None:
+    code, output = processes.run(freeze("run", *STAYS, "trainer.max_steps=3"))
+    assert code == 0, output
+
+
+@pytest.mark.slow
+def test_a_program_ends_that_has_left_them_in_an_epoch(freeze: Freeze) -> None:
+    script = (
+        "from pathlib import Path\n"
+        "from lightning.fabric import Fabric\n"
+        "from leyden.trainer.config.schema import load\n"
+        "from leyden.trainer.data.lightning_data import LoaderData\n"
+        f"data = LoaderData(load(Path({str(freeze('run', *STAYS))!r})), Fabric(accelerator='cpu', devices=1))\n"
+        "parts = data.train_parts(0)\n"
+        "next(parts)\n"
+    )
+    command, here = [sys.executable, "-c", script], Path(__file__).parent
+    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 import simplejpeg
 import torch
 from reading_examples import Waits
-from runs import HERE, Freeze, Processes, summary, wait_until
+from runs import HERE, PATIENCE_S, Freeze, Processes, summary, wait_until
 
 from leyden.datasets.augment import CropFlip
 from leyden.datasets.cifar10 import CIFAR10
@@ -369,6 +369,26 @@ def test_a_process_ends_whose_error_keeps_the_batches_of_reading_processes(freez
     here = Path(__file__).parent
     done = subprocess.run([sys.executable, "-c", script], cwd=here, capture_output=True, text=True, timeout=30)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (1, "RuntimeError: of the user")
+
+
+ORPHANED = """
+import multiprocessing, os, signal, time
+from leyden.trainer.base.signals import IgnoreStopSignals
+
+def read(worker):
+    while os.getppid() == worker:
+        time.sleep(0.01)
+    IgnoreStopSignals()(0)
+    print("reads", flush=True)
+
+multiprocessing.get_context("fork").Process(target=read, args=(os.getpid(),)).start()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_reading_process_whose_worker_was_killed_before_it_began_ends() -> None:
+    done = subprocess.run([sys.executable, "-c", ORPHANED], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 # --- who reads

@@ -5,6 +5,8 @@ import os
 import signal
 import sys
 
+import psutil
+
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 _KEPT = 2**30
 _LARGEST = 2**25
@@ -33,6 +35,16 @@ def end_with_parent(parent: int, number: signal.Signals) -> bool:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, number)
     return os.getppid() == parent
+
+
+def is_running(process: int) -> bool:
+    """Whether a process is there, and more than a zombie."""
+    if process == os.getppid():
+        return True
+    try:
+        return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def adopt_orphans(adopt: bool) -> None:

@@ -7,8 +7,11 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import parent_process
 from types import FrameType
 from typing import Any, ClassVar
+
+from .process import is_running
 
 _KEY = "leyden/stop"
 _DELIVERY_S = 5.0
@@ -53,13 +56,17 @@ def interrupts_deferred() -> Generator[None, None, None]:
 class IgnoreStopSignals:
     """`worker_init_fn` of data loaders that ignores stop signals in reader processes.
 
-    Slurm and service managers signal every process of a run, and a worker needs its data until it has saved.
+    Slurm and service managers signal every process of a run, and a worker needs its data until it has saved. A reader
+    whose worker was killed before ends here: torch's looks whether its parent changes from now on, and would stay.
     """
 
     first: Callable[[int], None] | None = None
     """Further initialization, called with the number of the reader process."""
 
     def __call__(self, number: int) -> None:
+        worker = parent_process()
+        if worker is not None and not is_running(worker.pid):
+            os._exit(1)
         for ignored in SIGNALS:
             signal.signal(ignored, signal.SIG_IGN)
         if self.first is not None:

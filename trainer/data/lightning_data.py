@@ -4,7 +4,9 @@ Their loaders are unchanged, except for the sampler of several workers. Their or
 draws of random transforms one of (seed, epoch, batch, rank); a resumed epoch skips the batches already trained.
 """
 
+import atexit
 import sys
+import weakref
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from functools import cached_property
 from itertools import islice
@@ -35,7 +37,7 @@ from ..core.lightning_compat import with_sampler, without_fabric
 from ..core.torch_compat import draw_order
 from ..core.trainer_view.view import TrainerView
 from .contents.found import Found, found_in_loaders, length_of
-from .order.loader_order import Share, in_order, seeds_of_batches, start_epoch
+from .order.loader_order import Share, end_readers, in_order, seeds_of_batches, start_epoch
 from .order.reader_seeds import ReaderSeeds
 from .order.smallest_batch import smallest_batch
 
@@ -91,6 +93,10 @@ class LoaderData(DataContract):
         self.accumulate = config.trainer.accumulate_grad_batches * parts
         self.dummy_batches = dummy_batches and fabric.world_size > 1
         self.bad_samples: dict[str, None] = {}
+        self._train: Any = None
+        self._evaluation: dict[str, Any] = {"val": None, "test": None}
+        # who evaluates or predicts in a process of his own may not close it
+        atexit.register(_close_at_exit, weakref.ref(self))
 
     @property
     @override
@@ -120,7 +126,9 @@ class LoaderData(DataContract):
         return size * self.fabric.world_size, length_of(getattr(self._train, "dataset", None))
 
     def close(self) -> None:
-        """Do nothing: threads and processes are those of the module's loaders."""
+        """End the processes that live for many epochs. A later epoch starts them again."""
+        for loader in (self._train, *self._evaluation.values()):
+            end_readers(loader)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         return self.module.on_after_batch_transfer(batch, dataloader_idx)
@@ -129,7 +137,7 @@ class LoaderData(DataContract):
         """Get the loaders from the module."""
         name = type(self.source).__name__
         self._train = self._loader("train_dataloader")
-        self._evaluation = {"val": self._loader("val_dataloader"), "test": None}
+        self._evaluation["val"] = self._loader("val_dataloader")
         if overrides(self.source, "test_dataloader"):
             self.source.setup("test")
             self._evaluation["test"] = self._loader("test_dataloader")
@@ -344,6 +352,12 @@ class LoaderData(DataContract):
             if batch is _END:
                 return
             yield batch, seeded
+
+
+def _close_at_exit(data: "weakref.ref[LoaderData]") -> None:
+    opened = data()
+    if opened is not None:
+        opened.close()
 
 
 def _length(loader: Any) -> int | None:
