@@ -5,8 +5,6 @@ import os
 import signal
 import sys
 
-import psutil
-
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 _KEPT = 2**30
 _LARGEST = 2**25
@@ -41,6 +39,8 @@ def is_running(process: int) -> bool:
     """Whether a process is there, and more than a zombie."""
     if process == os.getppid():
         return True
+    import psutil  # not at the top: a mistake in a config waits for no import that only readers need
+
     try:
         return psutil.Process(process).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -65,7 +65,7 @@ class IgnoreStopSignals:
 
     def __call__(self, number: int) -> None:
         worker = parent_process()
-        if worker is not None and not is_running(worker.pid):
+        if worker is not None and worker.pid is not None and not is_running(worker.pid):
             os._exit(1)
         for ignored in SIGNALS:
             signal.signal(ignored, signal.SIG_IGN)
