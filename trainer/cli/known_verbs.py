@@ -59,8 +59,10 @@ def verb_problem(words: Sequence[str]) -> Problem:
     if joined:
         return Problem(first, "a key and its value are one word, with = between them", remedy=joined)
     if exists(first):
+        from ..compose.known_names import photographs_at
+
         is_yaml = Path(first).suffix in (".yaml", ".yml")
-        remedy = config_file(first) if is_yaml else f"dataset=image_folder dataset.root={shlex.quote(first)}"
+        remedy = config_file(first) if is_yaml else photographs_at(first)
         return Problem(first, "is neither a verb nor key=value", remedy=remedy)
     close = nearest(first, VERBS)
     text = f"is neither a verb nor key=value{f'; did you mean {close}?' if close else ''}"

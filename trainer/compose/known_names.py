@@ -4,6 +4,7 @@ Tables, and look-ups in them. `{}` in a remedy is the user's value.
 """
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -330,6 +331,11 @@ def _value(key: str, value: str | None) -> str:
     if key == "topology.devices_per_node" and value and not value.lstrip("-").isdigit():
         return str(len(value.strip("[]").split(","))) if "," in value or "[" in value else "1"
     return known_value(key, value or "")[0] or value or "" if key == "task.loss" else value or ""
+
+
+def photographs_at(path: str) -> str:
+    """The overrides that read a folder of photographs."""
+    return f"dataset=image_folder dataset.root={shlex.quote(path)}"
 
 
 def known_choice(group: str, name: str) -> str:

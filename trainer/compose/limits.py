@@ -13,11 +13,9 @@ from ..base.errors import ConfigError, refuse
 
 MAX_SECONDS = 30.0  # of computing, in which waiting for a slow file system does not count
 MAX_BYTES = 2 << 30  # beyond what the process has
+_AGAIN_S = 1.0  # from one exception of the timer's to the next
 
 _enforced = False
-
-
-_AGAIN_S = 1.0
 
 
 class _TooLong(BaseException):

@@ -24,6 +24,7 @@ __all__ = [
     "at_each_epoch",
     "draw_base_seed",
     "draw_order",
+    "end_readers",
     "in_backward",
     "is_traceable_wrapper_subclass",
     "set_group_timeout",
@@ -62,6 +63,15 @@ def draw_base_seed(loader: DataLoader[Any]) -> None:
     """
     if loader._iterator is not None:
         torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+
+
+def end_readers(loader: DataLoader[Any]) -> None:
+    """End the processes of a loader that live for many epochs, also those from which an epoch that was not read to its
+    end still expects batches. A later epoch starts them again."""
+    readers: Any = loader._iterator
+    if readers is not None:
+        readers._shutdown_workers()
+        loader._iterator = None
 
 
 def at_each_epoch(call: Callable[[], None]) -> None:

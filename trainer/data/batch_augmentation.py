@@ -9,7 +9,7 @@ from ..base.device_copy import on_device
 from ..base.rng import mix
 from ..core.keyed.dropout import hashed
 from ..core.protocols import BatchDraws
-from .view_reader import ViewKeys
+from .view_reader import ViewKeys, mirrored_views
 
 _LARGE = 1 << 15
 """Bytes of an image from which on it is mirrored alone on a CPU: it stays in the cache, and the others are left out."""
@@ -20,10 +20,7 @@ def mirrored(images: Tensor, flips: Tensor | None) -> Tensor:
     if flips is None or (images.device.type == "cpu" and not flips.any()):
         return images
     if images.device.type == "cpu" and images[0].nbytes >= _LARGE:
-        changed = images.clone()
-        for number in flips.nonzero().flatten().tolist():
-            changed[number : number + 1] = images[number : number + 1].flip(3)
-        return changed
+        return mirrored_views(images, flips.tolist(), in_place=False)
     flips = flips[:, None, None, None]
     if images.dtype is not torch.uint8:
         return torch.where(flips, images.flip(3), images)

@@ -4,9 +4,7 @@ Their loaders are unchanged, except for the sampler of several workers. Their or
 draws of random transforms one of (seed, epoch, batch, rank); a resumed epoch skips the batches already trained.
 """
 
-import atexit
 import sys
-import weakref
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from functools import cached_property
 from itertools import islice
@@ -34,12 +32,13 @@ from ..core.communication.plain_values import all_gather_values
 from ..core.data_contract import DataContract
 from ..core.lightning_adapter import refused_of_data
 from ..core.lightning_compat import with_sampler, without_fabric
-from ..core.torch_compat import draw_order
+from ..core.torch_compat import draw_order, end_readers
 from ..core.trainer_view.view import TrainerView
 from .contents.found import Found, found_in_loaders, length_of
-from .order.loader_order import Share, end_readers, in_order, seeds_of_batches, start_epoch
+from .order.loader_order import Share, in_order, seeds_of_batches, start_epoch
 from .order.reader_seeds import ReaderSeeds
 from .order.smallest_batch import smallest_batch
+from .process_batches import closed_at_exit
 
 _END = object()
 _EVALUATION = -1
@@ -95,8 +94,7 @@ class LoaderData(DataContract):
         self.bad_samples: dict[str, None] = {}
         self._train: Any = None
         self._evaluation: dict[str, Any] = {"val": None, "test": None}
-        # who evaluates or predicts in a process of his own may not close it
-        atexit.register(_close_at_exit, weakref.ref(self))
+        closed_at_exit.add(self)
 
     @property
     @override
@@ -128,7 +126,8 @@ class LoaderData(DataContract):
     def close(self) -> None:
         """End the processes that live for many epochs. A later epoch starts them again."""
         for loader in (self._train, *self._evaluation.values()):
-            end_readers(loader)
+            if isinstance(loader, DataLoader):
+                end_readers(loader)
 
     def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         return self.module.on_after_batch_transfer(batch, dataloader_idx)
@@ -352,12 +351,6 @@ class LoaderData(DataContract):
             if batch is _END:
                 return
             yield batch, seeded
-
-
-def _close_at_exit(data: "weakref.ref[LoaderData]") -> None:
-    opened = data()
-    if opened is not None:
-        opened.close()
 
 
 def _length(loader: Any) -> int | None:

@@ -6,12 +6,13 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from torch.utils.data import DataLoader
 
 from ..base.rng import generator
 from ..base.signals import IgnoreStopSignals
+from ..core.torch_compat import end_readers
 from .batch_memory import RowLayout
 from .batch_reader import BatchSource, Pairs, ReadBatch, SampleBatches
 from .chunked_batch import ChunkedBatch
@@ -46,7 +47,7 @@ class ProcessBatches:
         self._seed = seed
         self._pin_memory = pin_memory
         self._loaders: dict[bool, tuple[DataLoader[Any], _Wanted]] = {}
-        _alive.add(self)
+        closed_at_exit.add(self)
 
     def read(self, kind: Kind, wanted: Iterable[Pairs]) -> Iterator[LoadedBatch]:
         """The batches."""
@@ -60,11 +61,9 @@ class ProcessBatches:
             yield LoadedBatch.of(batch, problems)
 
     def close(self) -> None:
-        """End the processes, also those from which an epoch that was not read to its end still expects batches."""
+        """End the processes."""
         for loader, _ in self._loaders.values():
-            epoch: Any = loader._iterator
-            if epoch is not None:
-                epoch._shutdown_workers()
+            end_readers(loader)
         self._loaders.clear()
 
     def _loader(self) -> "tuple[DataLoader[Any], _Wanted]":
@@ -179,11 +178,16 @@ def _as_it_is(batch: SentBatch) -> SentBatch:
     return batch
 
 
-_alive: "weakref.WeakSet[ProcessBatches]" = weakref.WeakSet()
+class _HasReaders(Protocol):
+    def close(self) -> None: ...
+
+
+closed_at_exit: "weakref.WeakSet[_HasReaders]" = weakref.WeakSet()
+"""What has processes that read, which are ended before multiprocessing waits for them: they ignore the signal that it
+sends."""
 
 
 @atexit.register
 def _close_all() -> None:
-    """Before multiprocessing waits for processes, which ignore the signal that it sends."""
-    for batches in list(_alive):
-        batches.close()
+    for readers in list(closed_at_exit):
+        readers.close()

@@ -37,7 +37,7 @@ def shared_secret(run_dir: Path) -> bytes:
 
 
 def folder_mark(run_dir: Path) -> str:
-    """A text that tells the run folder from all others, and its secret to nobody. Raises as `shared_secret`."""
+    """A text that no other run folder has, from which the secret cannot be computed. Raises as `shared_secret`."""
     return hashlib.sha256(b"leyden/folder\0" + shared_secret(run_dir)).hexdigest()
 
 

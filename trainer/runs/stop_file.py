@@ -29,7 +29,7 @@ class StopFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ended.set()
-        with suppress(OSError):  # of a disk that is full or gone
+        with suppress(OSError):  # the disk fails or is not mounted any more
             self._file.unlink(missing_ok=True)
 
     def _run(self) -> None:

@@ -10,7 +10,7 @@ from typing_extensions import override
 from ...base.errors import Problem
 from ...config.schema import Config, Target
 from ...core.state import RunState
-from .weight_average import WeightAverage, local, precise
+from .weight_average import WeightAverage, decay_out_of_range, local, precise, steps_out_of_range
 
 
 class EMA(WeightAverage):
@@ -121,8 +121,5 @@ class EMA(WeightAverage):
 
 
 def _out_of_range(key: str, arguments: dict[str, Any]) -> Iterator[Problem]:
-    decay, every = arguments.get("decay", 0.0), arguments.get("update_every", 1)
-    if isinstance(decay, bool) or not isinstance(decay, int | float) or not 0.0 <= decay < 1.0:
-        yield Problem(f"{key}.decay", "must be at least 0 and less than 1", decay, f"{key}.decay=0.999")
-    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-        yield Problem(f"{key}.update_every", "must be a whole number of at least 1", every, f"{key}.update_every=1")
+    yield from decay_out_of_range(f"{key}.decay", arguments.get("decay", 0.0), 0.999)
+    yield from steps_out_of_range(f"{key}.update_every", arguments.get("update_every", 1), 1)

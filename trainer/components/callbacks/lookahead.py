@@ -11,7 +11,7 @@ from ...config.locate import locate
 from ...config.schema import Config, Target
 from ...config.strategy_class import declared_by
 from ...core.state import RunState
-from .weight_average import WeightAverage, local, precise
+from .weight_average import WeightAverage, decay_out_of_range, local, precise, steps_out_of_range
 
 
 class Lookahead(WeightAverage):
@@ -82,10 +82,8 @@ class Lookahead(WeightAverage):
 
 
 def _out_of_range(key: str, arguments: dict[str, Any]) -> Iterator[Problem]:
-    every, decay, power = arguments.get("every", 1), arguments.get("decay", 0.0), arguments.get("power", 0.0)
-    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-        yield Problem(f"{key}.every", "must be a whole number of at least 1", every, f"{key}.every=5")
-    if isinstance(decay, bool) or not isinstance(decay, int | float) or not 0.0 <= decay < 1.0:
-        yield Problem(f"{key}.decay", "must be at least 0 and less than 1", decay, f"{key}.decay=0.5")
+    yield from steps_out_of_range(f"{key}.every", arguments.get("every", 1), 5)
+    yield from decay_out_of_range(f"{key}.decay", arguments.get("decay", 0.0), 0.5)
+    power = arguments.get("power", 0.0)
     if isinstance(power, bool) or not isinstance(power, int | float) or not power >= 0.0:
         yield Problem(f"{key}.power", "must be at least 0", power, f"{key}.power=0")

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 from typing_extensions import override
 
+from ...base.errors import Problem
 from ...core.callback_contract import CallbackContract
 from ...core.checkpoints.sharded_checkpoint import CheckpointShards, TensorSlice
 from ...core.state import RunState
@@ -97,6 +98,18 @@ class WeightAverage(CallbackContract):
 
     def _named(self, state: RunState) -> dict[str, Tensor]:
         return {name: a for (name, _), a in zip(state.task.named_parameters(), self.average, strict=True)}
+
+
+def decay_out_of_range(key: str, decay: Any, usual: float) -> Iterator[Problem]:
+    """The problem of what an average keeps of itself in an update; none if it is at least 0 and less than 1."""
+    if isinstance(decay, bool) or not isinstance(decay, int | float) or not 0.0 <= decay < 1.0:
+        yield Problem(key, "must be at least 0 and less than 1", decay, f"{key}={usual}")
+
+
+def steps_out_of_range(key: str, steps: Any, usual: int) -> Iterator[Problem]:
+    """The problem of a number of steps from one update to the next; none if it is whole and at least 1."""
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        yield Problem(key, "must be a whole number of at least 1", steps, f"{key}={usual}")
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Errors of Hydra translated to Leyden's: key, value, allowed values, place where it was set, remedy."""
 
 import re
-import shlex
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from ...base.errors import ConfigError, Problem, listed, nearest, refuse
 from ...base.open_files import open_file_error
 from ...base.paths import exists, shown
 from ..hydra_compat import yaml_file
-from ..known_names import known, known_choice, timm_choice
+from ..known_names import known, known_choice, photographs_at, timm_choice
 from ..validation import unknown_key
 from .remedies import as_command
 from .request import CompositionRequest, spellings
@@ -69,7 +68,7 @@ def _unreadable_override(error: OverrideParseException, request: CompositionRequ
         words = " ".join(word for word in request.overrides if word not in joined)
         return refuse(key.lstrip("+"), text, value, as_command(joined, sweeps), f"override '{words}'")
     if not equals:
-        remedy = f"dataset=image_folder dataset.root={shlex.quote(typed)}" if exists(typed) else f"{typed}=VALUE"
+        remedy = photographs_at(typed) if exists(typed) else f"{typed}=VALUE"
         return refuse(typed, "is neither a verb nor key=value", remedy=remedy)
     if not re.fullmatch(r"[+~]*[\w./@:$-]+", key):
         return refuse(typed, f"the part before = is not a key: {key!r}", remedy="key=VALUE, without spaces")
@@ -162,7 +161,7 @@ def _no_such_choice(group: str, name: str, options: list[str], where: str) -> Co
         node = f"+{group}.own" if group in ("callbacks", "logger") else group
         remedy = f"{node}._target_={name}"
     if group == "dataset" and not remedy and exists(name):
-        remedy = f"dataset=image_folder dataset.root={name}"
+        remedy = photographs_at(name)
     return refuse(group, text, name, remedy, where)
 
 

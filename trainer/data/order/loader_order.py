@@ -1,4 +1,4 @@
-"""The order of a user-provided loader, its samplers' epoch, the seeds of its batches, and the end of its processes."""
+"""The order of a user-provided loader, its samplers' epoch and the seeds of its batches."""
 
 from collections.abc import Iterator
 from itertools import count, islice
@@ -42,15 +42,6 @@ class Share(Sampler[int]):
 
     def __len__(self) -> int:
         return max(0, -(-(len(self.sampler) - self.index) // self.count))
-
-
-def end_readers(loader: Any) -> None:
-    """End the processes of a loader that live for many epochs: an interpreter that ends waits for them, after a SIGTERM
-    that they ignore."""
-    readers = getattr(loader, "_iterator", None)
-    if readers is not None:
-        readers._shutdown_workers()
-        loader._iterator = None
 
 
 def start_epoch(loader: Any, epoch: int, seed: int) -> None:
