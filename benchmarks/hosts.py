@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cache
@@ -20,6 +21,7 @@ from omegaconf import OmegaConf
 from leyden.trainer.config.schema import load
 
 _LONGEST_S = 600
+_UP_S = 60
 
 
 @cache
@@ -58,6 +60,8 @@ class Hosts(ABC):
             for name in self._namespaces:
                 do("ip", "netns", "add", name)
             self.join()
+            for name in self._namespaces:
+                _await_cards(name)
         except BaseException:
             self._remove()
             raise
@@ -176,6 +180,20 @@ class TwoHosts(Hosts):
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
             env={**os.environ, **{name: str(value) for name, value in environment.items()}},
         )  # fmt: skip
+
+
+def _await_cards(namespace: str) -> None:
+    """Wait until each card that was switched on is up: the kernel says so up to a second after the other end is."""
+    deadline = time.monotonic() + _UP_S
+    while down := [card["ifname"] for card in _cards(namespace) if card["operstate"] not in ("UP", "UNKNOWN")]:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{namespace}: {', '.join(down)} not up after {_UP_S} s")
+        time.sleep(0.01)
+
+
+def _cards(namespace: str) -> list[dict[str, Any]]:
+    """Cards that are switched on, as `ip` describes them."""
+    return [card for card in json.loads(do("ip", "-n", namespace, "-j", "link")) if "UP" in card["flags"]]
 
 
 def do(*command: str) -> str:
