@@ -1,7 +1,7 @@
 """The test lane that is run by hand: whole matrices, repeated kills and requeues, beyond the one case in CI.
 
     python benchmarks/campaign.py                      # about an hour on two cores; as root, with Slurm and `ip`
-    python benchmarks/campaign.py tests/test_fsdp.py   # some of it; nothing is written down
+    python benchmarks/campaign.py tests/strategies/test_fsdp.py   # some of it; nothing is written down
 
 LEYDEN_KILLS, LEYDEN_REQUEUES and LEYDEN_POWERSGD_RUNS say how often to kill, requeue and race. The result of a whole
 campaign is written to benchmarks/results/campaign.json. Faults, hangs and hostile input (tests/campaign/) have commands

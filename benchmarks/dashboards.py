@@ -2,7 +2,7 @@
 
     python benchmarks/dashboards.py        # trains a sweep, and writes docs/images/tensorboard*.png
 
-`tests/test_dashboards.py` looks at the same pages of a smaller sweep.
+`tests/integration/test_dashboards.py` looks at the same pages of a smaller sweep.
 """
 
 import io

@@ -27,7 +27,7 @@ from typing import Any
 from measurement import ROOT, write_subject
 
 atheris: Any = importlib.import_module("atheris")  # an extra
-sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "campaign")]
+sys.path[:0] = [str(ROOT / "tests" / folder) for folder in ("support", "modules", "campaign")]
 PACKAGES = ["leyden", "yaml", "zipfile", "tarfile", "hydra"]
 with atheris.instrument_imports(include=PACKAGES) if "--door" in sys.argv else nullcontext():
     import test_fuzzing as doors

@@ -16,7 +16,7 @@ from pathlib import Path
 from measurement import ROOT, measurement
 
 RESULT = ROOT / "benchmarks" / "results" / "hostile_corpus.json"
-sys.path += [str(ROOT / "tests"), str(ROOT / "tests" / "campaign")]
+sys.path += [str(ROOT / "tests" / folder) for folder in ("support", "modules", "campaign")]
 
 from corpus_outcomes import Corpus, Outcome, one_of_each_door  # noqa: E402
 from measured_command import as_process  # noqa: E402

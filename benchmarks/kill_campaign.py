@@ -20,7 +20,7 @@ from typing import Any
 from measurement import ROOT, write_subject
 
 RESULT = ROOT / "benchmarks" / "results" / "kills.json"
-TESTS = "tests/test_sample_sequence.py"
+TESTS = "tests/data/test_sample_sequence.py"
 COMMAND = ["pytest", "-n0", "-q", "-s", "-m", "campaign", "--timeout=7200", TESTS, "-k", "many_kills"]
 TITLE = "Samples after a kill"
 TEXT = (

@@ -5,7 +5,7 @@
     sudo python benchmarks/slow_link.py lazy       # how much of the exchange lazy updates hide: 400 Mbit/s, two a host
 
 Needs root (network namespaces, tc). The contestants take turns in each round; the figure is the median over the
-rounds of the median step. Bytes are the ledger's, which tests/test_kernel_counters.py holds against the kernel's.
+rounds of the median step. Bytes are the ledger's, which test_kernel_counters.py holds against the kernel's.
 """
 
 import argparse

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from edited_checkpoints import edited, reshaped
 from hostile_entries import CANARY, TRAIN, Entry, Make
-from test_damaged_checkpoints import OPCODES as BOMBS
-from test_damaged_checkpoints import WRONG, Evil, at
-from test_limits import edited, reshaped
+from wrong_checkpoints import OPCODES as BOMBS
+from wrong_checkpoints import WRONG, Evil, at
 
 from leyden.trainer.runs import checkpoints
 

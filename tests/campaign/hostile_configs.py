@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from hostile_entries import QUIET, TRAIN, Entry, Make
-from test_limited_yaml import BOMBS
-from test_slurm_text import CONTROL
-from test_target_policy import ALIAS, COPIED, ELSEWHERE, MODELS, NODE, SWEPT
+from hostile_targets import ALIAS, COPIED, ELSEWHERE, MODELS, NODE, SWEPT
+from hostile_text import CONTROL
+from yaml_bombs import BOMBS
 
 _OVERRIDES: Mapping[str, tuple[str, str]] = {
     # the override, and what the output names

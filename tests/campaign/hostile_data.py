@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from hostile_entries import CIFAR, IMAGES, Entry, Make
+from image_bombs import claims_pixels, encoded, overstated, tiff, understated, with_scans, zeros
 from PIL import Image
-from test_limits import claims_pixels, encoded, overstated, tiff, understated, with_scans, zeros
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:

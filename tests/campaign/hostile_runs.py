@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import yaml
+from damaged_run_files import CONFIGS, SUMMARIES
+from foreign_configs import FOREIGN, edited
 from hostile_entries import STRANGER, Entry, Make
-from test_damaged_runs import CONFIGS, SUMMARIES
-from test_limited_yaml import BOMBS
-from test_target_policy import FOREIGN, edited
+from yaml_bombs import BOMBS
 
 
 def _file(name: str, text: str | bytes) -> Make:

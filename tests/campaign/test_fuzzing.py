@@ -22,7 +22,7 @@ from fuzzing import check, examples, mutated, only
 from hostile_peer import CODECS, LINES
 from hypothesis import example, given
 from hypothesis import strategies as st
-from test_limits import encoded
+from image_bombs import encoded
 
 from leyden.datasets.decode import decode
 from leyden.datasets.files import open_files

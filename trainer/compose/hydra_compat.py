@@ -2,7 +2,8 @@
 """Private names of Hydra, read in hydra-core 1.3.8, and of its OmegaConf: all that Leyden uses outside their APIs.
 
 hydra.main composes under error handling of its own: it exits with 1 on every error and makes folders before a config is
-validated. So Leyden drives Hydra's loader, sweepers and callbacks itself. tests/test_compat.py checks these names.
+validated. So Leyden drives Hydra's loader, sweepers and callbacks itself.
+tests/integration/test_compat.py checks these names.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
 # pyright: reportPrivateUsage=false
 """Private names of Lightning, read in lightning 2.6.6: uses of Fabric and LightningModule beyond their public API.
 
-tests/test_compat.py checks these names.
+tests/integration/test_compat.py checks these names.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,7 +1,7 @@
 # pyright: reportPrivateUsage=false
 """Private names of torch, read in torch 2.13.0: base classes of layers, what is inside a loader's iterator, groups.
 
-FSDP's are in strategies/fsdp/torch_compat.py. tests/test_compat.py checks these names.
+FSDP's are in strategies/fsdp/torch_compat.py. tests/integration/test_compat.py checks these names.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
 # pyright: reportPrivateUsage=false, reportPrivateImportUsage=false
 """Private names of torch, read in torch 2.13.0: fake tensors, the graph that autograd computes, formulas of FLOP.
 
-tests/test_compat.py checks these names.
+tests/integration/test_compat.py checks these names.
 """
 
 from typing import Any

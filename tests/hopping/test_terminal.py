@@ -1,0 +1,47 @@
+"""Terminal of a hopping run: a table below the lines of all processes; in the end, the lines."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from folders import MODULES
+from runs import PATIENCE_S
+from terminal import Terminal
+
+TRIALS, EPOCHS = 7, 2
+SUB_EPOCHS = TRIALS * EPOCHS * 2
+HEADING = "trial  worker 0  worker 1  progress"
+
+
+@pytest.mark.machine
+@pytest.mark.slow
+def test_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More trials than there are rows, and workers that write meanwhile."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(MODULES))
+    words = [
+        "hydra/launcher=pipeline", "topology=cpu", "topology.devices_per_node=2", "dataset.image_size=8", "model=mlp",
+        "model.hidden=[8]", "augment=none", f"trainer.max_epochs={EPOCHS}", "hydra.sweep.dir=mine", "logger=none",
+        "batch_size=8", "callbacks.checkpoint.every_n_epochs=1000",
+        "+callbacks.prints._target_=hopping_examples.Prints", f"seed=range({TRIALS})",
+    ]  # fmt: skip
+    looks: set[tuple[str, ...]] = set()
+    with Terminal([sys.executable, "-m", "leyden", "-m", *words], columns=80, rows=9) as terminal:
+        while terminal.read(0.5):
+            looks.add(tuple(terminal.screen.lines))
+        assert terminal.process.wait(PATIENCE_S) == 0, terminal.screen.text
+
+    tables = [look[at:] for look in looks for at in range(len(look)) if look[at].startswith(HEADING)]
+    rows = {row for table in tables for row in table[1:] if row}
+    assert any(" of " in row and "█" in row and "░" in row and "●" in row for row in rows)
+    assert any(f"of {SUB_EPOCHS} sub-epochs, 0 of {TRIALS} trials are finished" in row for row in rows)
+    assert any("train/loss" in table[0] and "val/acc" in table[0] for table in tables)
+
+    left = terminal.screen.text.splitlines()
+    spoken = [f"word {seed} {epoch} [red]" for seed in range(TRIALS) for epoch in range(1, EPOCHS + 1)]
+    assert sorted(line for line in left if "word" in line) == sorted(spoken)
+    assert not [line for line in left if "worker 0" in line or "●" in line or "half" in line or "sub-epochs, " in line]
+    assert sum(line.startswith("trial ") and " is done (" in line for line in left) == TRIALS
+    summary = next(number for number, line in enumerate(left) if line.startswith(f"pipeline: {SUB_EPOCHS} sub"))
+    assert any("val/acc" in line and "status" in line for line in left[summary:])
+    assert terminal.raw.count("\x1b[?25l") == terminal.raw.count("\x1b[?25h") == 1  # the cursor comes back

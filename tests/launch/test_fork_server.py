@@ -1,0 +1,202 @@
+"""Fork server: its processes are as new as spawned ones, and there are no more imports than it promises."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import torch
+from folders import MODULES
+from forked_commands import start_server
+from interpreters import Interpreters
+from runs import TINY, weights
+
+from leyden.trainer.cli.main import main
+from leyden.trainer.launch.child_process import Child, ChildProcess, ProcessSpec, spawn
+from leyden.trainer.launch.fork_server import NAME, ForkServer
+
+WORKERS = ["strategy=ddp", "topology.devices_per_node=2"]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ForkServer]:
+    started = start_server({**os.environ, "PYTHONPATH": str(MODULES), "OMP_NUM_THREADS": "2"})
+    yield started
+    started.close()
+
+
+def spec(what: str, new_session: bool = True) -> ProcessSpec:
+    environment = {**os.environ, "PYTHONPATH": str(MODULES), "OMP_NUM_THREADS": "1", "RANK": "3", "NEW": "ä\udcff"}
+    return ProcessSpec("fork_examples", [what, "a b"], environment, new_session)
+
+
+def printed(capfd: pytest.CaptureFixture[str], child: Child) -> dict[str, Any]:
+    assert child.wait() == 0, capfd.readouterr().err
+    return json.loads(capfd.readouterr().out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("new_session", [True, False])
+def test_a_forked_process_is_as_new_as_a_spawned_one(
+    server: ForkServer,
+    new_session: bool,
+    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = os.umask(0o027)
+    try:
+        states = [printed(capfd, start(spec("state", new_session))) for start in (spawn, server.fork, server.fork)]
+    finally:
+        os.umask(before)
+    drawn = [draw for state in states for draw in state.pop("own draws")]
+    assert len(set(drawn)) == len(drawn), "each process draws its own random numbers"
+    assert states[0] == states[1] == states[2]
+    assert states[0]["rank"] == 3
+    assert states[0]["torch threads"] == 1
+    assert states[0]["child of"] == os.getpid()
+    assert states[0]["descriptors"] == [0, 1, 2]
+
+
+@pytest.mark.slow
+def test_ends_of_forked_processes(server: ForkServer, capfd: pytest.CaptureFixture[str]) -> None:
+    assert server.fork(spec("exit")).wait() == 3
+    assert server.fork(spec("raise")).wait() == 1
+    assert "RuntimeError: on purpose" in capfd.readouterr().err
+    sleeps = server.fork(spec("sleep"))
+    assert sleeps.poll() is None
+    sleeps.send_signal(signal.SIGTERM)
+    assert sleeps.wait() == -signal.SIGTERM
+    assert sleeps.poll() == -signal.SIGTERM
+    sleeps.kill()  # it has ended: nothing else gets the signal
+
+
+@pytest.mark.slow
+def test_a_handler_that_asks_while_the_process_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A signal is forwarded at the moment in which the process ends."""
+    pid, wait = os.fork(), os.waitpid
+    if pid == 0:
+        os._exit(3)
+    process = ChildProcess(pid)
+
+    def interrupted(pid: int, options: int) -> tuple[int, int]:
+        while options == 0 and process.poll() is None:
+            pass
+        return wait(pid, options)
+
+    monkeypatch.setattr(os, "waitpid", interrupted)
+    assert process.wait() == 3
+
+
+def test_a_fork_server_that_dies_ends_what_it_was_to_fork() -> None:
+    server = start_server(dict(os.environ))
+    server.process.kill()
+    child = server.fork(spec("state"))
+    assert child.wait() == -signal.SIGKILL
+    server.close()
+
+
+@pytest.mark.slow
+def test_with_threads_at_the_import_processes_are_spawned(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """A debugger or a tracer in sitecustomize.py starts one in each interpreter."""
+    (tmp_path / "sitecustomize.py").write_text(
+        "import threading, time\nthreading.Thread(target=time.sleep, args=[600], daemon=True).start()\n"
+    )
+    server = start_server({**os.environ, "PYTHONPATH": str(tmp_path)})
+    state = printed(capfd, server.fork(spec("state")))
+    server.close()
+    assert state["child of"] == os.getpid()
+    assert "a library that it loads has started threads" in caplog.text
+
+
+def run(*overrides: str, folder: Path) -> Interpreters:
+    """A run by a real command, into a folder. Returns the interpreters that it has started."""
+    interpreters = Interpreters(folder.with_name(f"{folder.name}-interpreters"))
+    (interpreters.folder / "marked.py").write_text(MARKED)
+    command = [sys.executable, "-m", "leyden", *TINY, *overrides]
+    before = adopted()
+    done = subprocess.run(
+        command, env={**os.environ, **interpreters.environment}, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    assert adopted() <= before, "a command ends its fork server before itself"
+    return interpreters
+
+
+MARKED = """
+import os
+
+import torch
+
+with open(os.environ["STARTED"], "a") as f:
+    f.write("m")
+
+class Marked:
+    def on_fit_start(self, state):
+        pass
+"""
+"""Module of a callback, which marks that its process has imported torch."""
+
+
+def adopted() -> set[int]:
+    """Fork servers whose command has ended: this process adopts them."""
+    return {child.pid for child in psutil.Process().children() if child.name() == NAME}
+
+
+@pytest.mark.slow
+def test_workers_of_a_node_share_one_import_and_compute_the_same(tmp_path: Path) -> None:
+    forked, spawned = tmp_path / "forked", tmp_path / "spawned"
+    assert run(*WORKERS, f"hydra.run.dir={forked}", folder=forked).count == 1
+    own = [*WORKERS, "topology.start_method=spawn", f"hydra.run.dir={spawned}"]
+    assert run(*own, folder=spawned).count == 3
+    one, other = weights(forked), weights(spawned)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.slow
+def test_trials_of_a_sweep_share_one_import(tmp_path: Path) -> None:
+    folder = tmp_path / "sweep"
+    marked = "+callbacks.marked._target_=marked.Marked"
+    interpreters = run("-m", "seed=1,2", *WORKERS, marked, f"hydra.sweep.dir={folder}", folder=folder)
+    # the second interpreter imports while the first does, which validates the trials; the workers of each are two
+    assert interpreters.marks == "..mmmmm"
+    assert len(list(folder.glob("*/summary.json"))) == 2
+
+
+@pytest.mark.slow
+def test_openmp_places_its_threads_in_each_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does so when it is loaded, before a worker that was forked has its cores."""
+    monkeypatch.setenv("OMP_PROC_BIND", "true")
+    folder = tmp_path / "run"
+    assert run(*WORKERS, f"hydra.run.dir={folder}", folder=folder).count == 3
+
+
+@pytest.mark.slow
+def test_the_imports_leave_cuda_alone() -> None:
+    """A process that was forked after the driver's initialization cannot use a GPU."""
+    code = (
+        "import torch\n"
+        "def touched(*_): raise AssertionError('CUDA')\n"
+        "for name in ('init', '_lazy_init', 'device_count', 'is_available', 'current_device', 'mem_get_info'):\n"
+        "    setattr(torch.cuda, name, touched)\n"
+        "from leyden.trainer.entrypoints.fork_server import _preload\n"
+        "_preload()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
+def test_a_sweep_in_this_process_leaves_no_fork_server_to_the_next_run(tmp_path: Path) -> None:
+    """Its environment is that of the sweep."""
+    assert main(["-m", *TINY, "seed=1,2", "trainer.max_steps=1", f"hydra.sweep.dir={tmp_path / 'sweep'}"]) == 0
+    assert ForkServer.prepared is None
