@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 import torch
-from compiled_graphs import VIT, graphs
 from pool import Pool
-from runs import TINY, Freeze, distance, weights
+from runs import TINY, VIT, Freeze, distance, weights
 from torch import Tensor, nn
 
 from leyden.trainer.base.signals import StopRequest
@@ -18,8 +17,6 @@ from leyden.trainer.core.keyed.modules import keyed
 from leyden.trainer.core.network.activation_checkpointing import checkpoint_activations
 from leyden.trainer.engine.build import assemble
 from leyden.trainer.entrypoints.start import start
-
-__all__ = ["graphs"]
 
 ON = "trainer.activation_checkpointing=true"
 RESNET = [

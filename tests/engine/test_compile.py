@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from compiled_graphs import VIT
-from runs import POINTS, TINY, Freeze, Processes, distance, task, weights
+from runs import POINTS, TINY, VIT, Freeze, Processes, distance, task, weights
 from torch import nn
 
 from leyden.trainer.base.log import log

@@ -25,6 +25,11 @@ from leyden.trainer.runs import checkpoints
 
 TINY = ["model=mlp", "model.hidden=[16]", "dataset.image_size=8", "trainer.max_epochs=2"]
 """A training of well under a second."""
+VIT = [
+    "model=vit_small", "model.patch=4", "model.width=16", "model.depth=3", "model.heads=2", "model.dropout=0.1",
+    "dataset.image_size=8", "trainer.max_epochs=2", "trainer.limit_train_batches=4", "optimizer.lr=0.1",
+]  # fmt: skip
+"""A ViT of which each epoch ends with a batch that is not smaller."""
 HERE = f"python_path=[{MODULES}]"
 """The tests' own classes as `_target_`."""
 

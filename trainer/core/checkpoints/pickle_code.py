@@ -4,7 +4,7 @@ import pickletools
 import re
 from typing import Any
 
-MAX_BYTES, _MAX_OPCODES = 16 << 20, 1_000_000
+MAX_BYTES, _MAX_OPCODES = 16 << 20, 500_000  # torch.save writes about 30 a tensor; looking at all takes half a second
 _CALLED = re.compile(r"collections\.(OrderedDict|Counter)|torch\.Size|torch\._utils\._rebuild_(tensor_v[23]|parameter)")
 _NAMED = re.compile(rf"{_CALLED.pattern}|torch\.((storage\.)?[A-Z]\w*Storage|bool|(b?float|u?int|complex)\d+\w*)")
 _FILLING = {"APPEND", "APPENDS", "SETITEM", "SETITEMS", "BUILD"}

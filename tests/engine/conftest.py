@@ -7,12 +7,6 @@ import pytest
 import torch
 from torch import nn
 
-VIT = [
-    "model=vit_small", "model.patch=4", "model.width=16", "model.depth=3", "model.heads=2", "model.dropout=0.1",
-    "dataset.image_size=8", "trainer.max_epochs=2", "trainer.limit_train_batches=4", "optimizer.lr=0.1",
-]  # fmt: skip
-"""Ends each epoch with a batch that is not smaller."""
-
 
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
