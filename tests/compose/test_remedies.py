@@ -165,6 +165,11 @@ def test_flags_of_other_tools(command: str, remedy: str, here: Path, capsys: pyt
         assert main([*remedy.split(), "--cfg", "job"]) == 0
 
 
+def test_a_remedy_that_is_too_long_for_a_file_is_shown(here: Path, composer: Composer) -> None:
+    with pytest.raises(ConfigError, match="the value cannot be put there"):
+        composer.composed([f"hydra.run.dir={{_target_:{'9' * 300}}}"])
+
+
 def test_on_a_gpu_float16_stays(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("leyden.trainer.hardware.topology", "leyden.trainer.compose.checks"):
         monkeypatch.setattr(f"{module}.gpu_count", lambda: 1)

@@ -1,8 +1,8 @@
 """Remedies of an error as text: what can be typed as it stands, and what leaves something to the user."""
 
+import os
 import re
 import shlex
-from pathlib import Path
 
 _OVERRIDE = re.compile(r"[+~]?[\w.@/]+=\S+")
 _PLACEHOLDER = re.compile(
@@ -43,5 +43,5 @@ def _can_be_pasted(remedy: str) -> bool:
     if words[0] in _COMMANDS or words[0].startswith("-"):
         return _OF_A_SENTENCE.search(remedy) is None
     is_line_of_yaml = re.fullmatch(r"\w+: \S+", remedy) is not None
-    is_path = len(words) == 1 and ("/" in remedy or Path(remedy).exists())
+    is_path = len(words) == 1 and ("/" in remedy or os.path.exists(remedy))
     return is_line_of_yaml or is_path or all(_OVERRIDE.fullmatch(word.replace(" ", "")) for word in words)

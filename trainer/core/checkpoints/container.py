@@ -1,6 +1,7 @@
 """The files of a checkpoint as containers: verified before anything is loaded from them, and named where damaged."""
 
 import errno
+import gc
 import zipfile
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -94,7 +95,14 @@ def _refuse_code(container: zipfile.ZipFile, on_disk: int) -> None:
         raise ValueError("it holds no data.pkl, or a name twice")
     if pickles[0].file_size > MAX_BYTES:
         raise ValueError(f"its data.pkl has {pickles[0].file_size:,} bytes, at most {MAX_BYTES:,} are read")
-    refuse_code(container.read(pickles[0]), on_disk)
+    # the scan makes a list for each value, and the collector would look at all of the process again and again
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        refuse_code(container.read(pickles[0]), on_disk)
+    finally:
+        if collects:
+            gc.enable()
 
 
 @contextmanager
