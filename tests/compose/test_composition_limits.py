@@ -51,6 +51,21 @@ def test_one_that_takes_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.
     assert state() == before
 
 
+def test_one_that_takes_too_long_is_refused_though_what_it_interrupts_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_SECONDS", 0.05)
+
+    @limits.limited()
+    def fails_when_interrupted() -> None:
+        try:
+            while True:
+                pass
+        finally:
+            raise AttributeError("'NoneType' object has no attribute '_invalidate_flags_cache'")
+
+    with pytest.raises(ConfigError, match="composing takes more than"):
+        fails_when_interrupted()
+
+
 def test_one_that_takes_too_long_is_refused_though_a_callback_of_the_collector_loses_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -16,6 +16,7 @@ MAX_BYTES = 2 << 30  # beyond what the process has
 _AGAIN_S = 1.0  # from one exception of the timer's to the next
 
 _enforced = False
+_has_expired = False
 
 
 class _TooLong(BaseException):
@@ -24,6 +25,8 @@ class _TooLong(BaseException):
 
 
 def _expired(*_: Any) -> None:
+    global _has_expired
+    _has_expired = True
     raise _TooLong
 
 
@@ -45,11 +48,13 @@ def limited() -> Generator[None, None, None]:
     Raises:
         ConfigError: it has taken too long, or too much memory.
     """
+    global _has_expired
     nested = signal.getsignal(signal.SIGVTALRM) is _expired
     if not _enforced or nested or threading.current_thread() is not threading.main_thread():
         yield
         return
     handler, (soft, hard) = signal.signal(signal.SIGVTALRM, _expired), getrlimit(RLIMIT_DATA)
+    _has_expired = False
     show_lost, sys.unraisablehook = sys.unraisablehook, _show_others(sys.unraisablehook)
     try:
         with suppress(OSError):  # no Linux
@@ -61,6 +66,8 @@ def limited() -> Generator[None, None, None]:
     except _TooLong:
         raise _refusal(f"{MAX_SECONDS:g} s of computing") from None
     except Exception as error:
+        if _has_expired:  # what the timer interrupts, OmegaConf's nodes for one, may fail by it in a way of its own
+            raise _refusal(f"{MAX_SECONDS:g} s of computing") from None
         if not _of_memory(error):
             raise
         raise _refusal(f"{MAX_BYTES / (1 << 30):.2g} GiB of memory") from None

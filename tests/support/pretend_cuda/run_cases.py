@@ -13,7 +13,7 @@ from unittest import mock
 
 from device import pretended
 
-sys.path.append(str(Path(__file__).parents[1]))
+sys.path += [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "modules")]
 
 import torch
 import torch.distributed as dist
