@@ -6,8 +6,7 @@ import resource
 from pathlib import Path
 
 import pytest
-from folders import MODULES
-from runs import TINY, Freeze, summary
+from runs import HERE, TINY, Freeze, summary
 from torch import Tensor
 
 from leyden.trainer.base.open_files import TooManyOpenFiles
@@ -55,7 +54,7 @@ def test_a_sample_that_cannot_be_opened_now_is_not_skipped_as_unreadable() -> No
 
 def test_a_run_without_descriptors_ends_with_a_sentence(freeze: Freeze, capfd: pytest.CaptureFixture[str]) -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    here = [f"python_path=[{MODULES}]", "+callbacks.starve._target_=open_file_examples.Starve"]
+    here = [HERE, "+callbacks.starve._target_=open_file_examples.Starve"]
     run_dir = freeze("run", *TINY, *here, "+callbacks.starve.left=0")
     try:
         assert start(run_dir) == 1

@@ -14,7 +14,7 @@ from uuid import uuid4
 import numpy as np
 import psutil
 from fault_gate import FOLDER, OPEN, PHASE, RANK, REACHED
-from folders import MODULES
+from folders import CAMPAIGN, MODULES
 from PIL import Image
 from runs import wait_until
 
@@ -105,7 +105,7 @@ class FaultRun:
             entrypoint = ["leyden", *cli]
         self._starts += 1
         self._output = self.scratch / f"output{self._starts}"
-        here = [str(Path(__file__).parent), str(MODULES)]
+        here = [str(CAMPAIGN), str(MODULES)]
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("LEYDEN_GATE")}
         threads = {"OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(here), MARK: self.mark}
         with open(self._output, "w") as output:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-_CAMPAIGN = Path(__file__).parent
-_FOLDERS = [str(_CAMPAIGN), *(str(_CAMPAIGN.with_name(name)) for name in ("support", "modules"))]
+from folders import CAMPAIGN, MODULES, SUPPORT
+
 _TIMEOUT_S = 120
 
 
@@ -37,7 +37,7 @@ def as_process(words: Sequence[str], folder: Path) -> Measured:
     """The real command in a new interpreter."""
     module = ["hostile_peer", *words[1:]] if words[0] == "message" else ["leyden", *words]
     given = os.environ.get("PYTHONPATH")
-    paths = os.pathsep.join([*_FOLDERS, *([given] if given else [])])
+    paths = os.pathsep.join([*map(str, (CAMPAIGN, SUPPORT, MODULES)), *([given] if given else [])])
     with open(folder.parent / f"{folder.name}.output", "w+b") as output:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", *module],

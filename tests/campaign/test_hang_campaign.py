@@ -14,10 +14,9 @@ from typing import Any
 import hang_gate
 import pytest
 from fault_run import STRATEGIES, FaultRun
-from folders import MODULES
 from hang_gate import KINDS, PHASES
 from pairwise import Cell, cover
-from runs import TINY, Freeze, wait_until
+from runs import HERE, TINY, Freeze, wait_until
 
 from leyden.trainer.base.heartbeat import PHASES as PHASE_NAMES
 
@@ -57,7 +56,7 @@ def run_that_hangs(cell: Cell, number: int, freeze: Freeze, scratch: Path) -> tu
     }  # fmt: skip
     words = [*OPTIONS, *STRATEGIES[strategy], *workers(strategy), "trainer.max_epochs=3"]
     if kind == "loader":
-        here = f"python_path=[{MODULES}]"
+        here = HERE
         after = 300 if number % 2 else 800  # loader processes are started anew for each epoch
         stuck = ["dataset._target_=hang_examples.Stuck", f"+dataset.rank={rank}", f"+dataset.after={after}"]
         words += [*stuck, here, f"+dataset.once={happened}", f"dataset.num_workers={number % 2}"]
@@ -121,7 +120,7 @@ def test_slow_runs_raise_no_alarm(freeze: Freeze, tmp_path: Path) -> None:
     words += [
         "dataset._target_=hang_examples.Stuck",
         "+dataset.first_s=13",
-        f"python_path=[{MODULES}]",
+        HERE,
     ]
     limits = ["trainer.limit_val_batches=5", "trainer.limit_test_batches=1", "trainer.max_epochs=1"]
     for number in range(CLEAN_RUNS):

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 from corpus_outcomes import Corpus, entries
-from folders import MODULES, SUPPORT
+from folders import CAMPAIGN, MODULES, SUPPORT
 from measured_command import as_process
-
-HERE = Path(__file__).parent
 
 
 def test_there_are_enough_of_every_kind() -> None:
@@ -23,7 +21,7 @@ def test_there_are_enough_of_every_kind() -> None:
 @pytest.mark.slow
 def test_one_of_each_door(tmp_path: Path) -> None:
     """In forks of one process, which is what CI has time for."""
-    command = [sys.executable, str(HERE / "corpus_forks.py"), str(tmp_path), "60"]
+    command = [sys.executable, str(CAMPAIGN / "corpus_forks.py"), str(tmp_path), "60"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SUPPORT), str(MODULES)])}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

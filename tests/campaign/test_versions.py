@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from folders import MODULES, ROOT, SUPPORT
+from folders import CAMPAIGN, MODULES, ROOT, SUPPORT
 
 DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 OLDEST_TORCH = os.environ.get("LEYDEN_OLDEST_TORCH", "")
@@ -110,7 +110,7 @@ def test_the_oldest_torch_has_every_name_and_argument(tmp_path: Path) -> None:
     (tmp_path / "unknown.py").write_text("import torch\n\ntorch.of_no_version()\n")
     config = {
         "include": ["leyden", "benchmarks", "unknown.py"],
-        "extraPaths": ["oldest", ".", "benchmarks", *map(str, (SUPPORT, MODULES, ROOT / "tests/campaign"))],
+        "extraPaths": ["oldest", ".", "benchmarks", *map(str, (SUPPORT, MODULES, CAMPAIGN))],
         "typeCheckingMode": "standard",
         "reportPrivateImportUsage": False,
     }

@@ -4,13 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from folders import MODULES
 from PIL import Image
+from runs import HERE
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.data import loading_bench
-
-HERE = f"+python_path=[{MODULES}]"
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +43,7 @@ def test_stages_and_threads_of_photographs(tmp_path: Path, capsys: pytest.Captur
     assert found["cpu_ms"].keys() == {"read + decode", "crop + resize", "collate", "batch augmentation"}
     assert all(value > 0 for value in found["images_per_second"].values())
     assert (found["images"], found["cores"]) == (31, 5), "the names hold out 9 of 40"
-    plain = measured(capsys, *words, unsafe, "augment=crop_flip", HERE)
+    plain = measured(capsys, *words, unsafe, "augment=crop_flip", f"+{HERE}")
     assert plain["images_per_second"].keys() == {"0", "1"}, "it does not say that several threads may read it"
     assert list(plain["cpu_ms"])[:2] == ["read + decode + resize", "augmentation of single images"]
     assert sorted(tmp_path.iterdir()) == before, "nothing is written"

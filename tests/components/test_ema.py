@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from pool import Pool
-from runs import TINY, Freeze, cut_back, distance, metrics, weights
+from pool import Pool, train
+from runs import NETS, TINY, Freeze, cut_back, distance, metrics, weights
 from torch import Tensor
 
 from leyden.trainer.base.errors import ConfigError
@@ -23,12 +23,6 @@ EMA = ["callbacks=[default,ema]", "trainer.enable_progress_bar=false"]
 PLAIN = ["schedule=constant", "optimizer=sgd", "optimizer.lr=0.05", "trainer.log_every_n_steps=1"]
 SHORT = [*EMA, *PLAIN, "trainer.precision=64-true", "trainer.max_steps=5", "batch_size=48"]
 EVERY_STEP = ["callbacks.checkpoint.every_n_steps=1", "callbacks.checkpoint.keep_last=99"]
-NETS = {
-    "mlp": ["model=mlp", "model.hidden=[30,22]", "dataset.image_size=8"],
-    "vgg": ["model=vgg_small", "model.stages=[[4],[6]]", "model.hidden=[19,13]", "dataset.image_size=8"],
-    "local_net": ["dataset.image_size=16", "augment=none", "model=local_net", "model.maps=[4,3]", "model.rf=4",
-                  "model.lcn=3"],
-}  # fmt: skip
 TWO = "topology.devices_per_node=2"
 UNDER = {
     "ddp": ("mlp", ["strategy=ddp", TWO]),
@@ -147,14 +141,6 @@ def test_the_average_and_its_count_survive_a_resumption(
     assert distance(average(resumed), average(whole)) <= (0.0 if first == then else 1e-10)
     assert callback_of(resumed / "checkpoints" / "last.ckpt")["updates"] == 5
     assert metrics(resumed)["val/loss"] == pytest.approx(metrics(whole)["val/loss"], rel=1e-9)
-
-
-def train(pools: Pools, run_dir: Path, verb: str = "train") -> str:
-    workers = load(run_dir).topology.workers
-    if workers > 1:
-        return pools(workers).run(run_dir, verb)
-    assert start(run_dir, verb) == 0
-    return ""
 
 
 def test_eval_uses_the_average(freeze: Freeze, capsys: pytest.CaptureFixture[str]) -> None:

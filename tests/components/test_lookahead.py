@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from folders import MODULES
 from pool import Pool
-from runs import TINY, Freeze, cut_back, distance, weights
+from runs import HERE, NETS, TINY, Freeze, cut_back, distance, weights
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.compose.checks import check_classes
@@ -24,12 +23,11 @@ SHORT = [
     "trainer.enable_progress_bar=false",
 ]  # fmt: skip
 MLP = ["model=mlp", "model.hidden=[30,22]", "dataset.image_size=8"]
-VGG = ["model=vgg_small", "model.stages=[[4],[6]]", "model.hidden=[19,13]", "dataset.image_size=8"]
 TWO = "topology.devices_per_node=2"
 
 
 def test_the_weights_are_those_of_the_formula(freeze: Freeze) -> None:
-    noting = [f"python_path=[{MODULES}]", "callbacks.lookahead._target_=lookahead_examples.Noting"]
+    noting = [HERE, "callbacks.lookahead._target_=lookahead_examples.Noting"]
     run_dir = freeze("run", *MLP, *SHORT, "callbacks.lookahead.decay=0.7", "callbacks.lookahead.power=3", *noting)
     assert start(run_dir) == 0
     slow = found = torch.load(run_dir / "found-0.pt")
@@ -55,7 +53,7 @@ UNDER = {
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", UNDER)
 def test_every_strategy_has_the_weights_of_one_worker(freeze: Freeze, pools: Pools, strategy: str) -> None:
-    one, two = freeze("one", *VGG, *SHORT), freeze("two", *VGG, *SHORT, *UNDER[strategy])
+    one, two = freeze("one", *NETS["vgg"], *SHORT), freeze("two", *NETS["vgg"], *SHORT, *UNDER[strategy])
     assert start(one) == 0
     pools(2).run(two)
     assert distance(weights(two), weights(one)) <= 1e-10

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from folders import MODULES
 from label_examples import Halves
-from runs import TINY, Freeze, metrics
+from runs import HERE, TINY, Freeze, metrics
 from torch import Tensor
 
 from leyden.trainer.api.run import Run
@@ -112,7 +111,7 @@ def test_a_network_learns_by_focal_loss(freeze: Freeze) -> None:
 def test_several_labels(freeze: Freeze) -> None:
     run_dir = freeze(
         "run", "task=multi_label", "dataset=synthetic", "~dataset.samples", "~dataset.classes", "~dataset.image_shape",
-        "dataset._target_=label_examples.Halves", f"python_path=[{MODULES}]", "model=mlp",
+        "dataset._target_=label_examples.Halves", HERE, "model=mlp",
         "model.hidden=[16]", "optimizer=adam", "optimizer.lr=0.05", "trainer.max_epochs=8",
     )  # fmt: skip
     assert start(run_dir) == 0

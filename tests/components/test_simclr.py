@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from folders import MODULES
 from pool import Pool
-from runs import Freeze, cut_back, distance, metrics, weights
+from runs import HERE, Freeze, cut_back, distance, metrics, weights
 from torch import Tensor, nn
 
 from leyden.models.mlp import MLP
@@ -140,7 +139,7 @@ def test_mistakes_are_named(words: list[str], text: str, remedy: str, capsys: py
 
 
 def test_views_of_somebody_s_augmentation_are_counted(freeze: Freeze) -> None:
-    own = ["augment._target_=one_view_examples.OneView", f"python_path=[{MODULES}]"]
+    own = ["augment._target_=one_view_examples.OneView", HERE]
     run_dir = freeze("run", *EXACT, *own)
     with pytest.raises(CannotStart, match="augment: makes 1 views of an image, and the task compares 2"):
         start(run_dir)

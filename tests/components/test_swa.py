@@ -4,9 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from folders import MODULES
-from pool import Pool
-from runs import TINY, Freeze, cut_back, distance, metrics, rows, weights
+from pool import Pool, train
+from runs import HERE, TINY, Freeze, cut_back, distance, metrics, rows, weights
 from torch import Tensor
 from torch.optim.swa_utils import update_bn
 
@@ -28,7 +27,7 @@ SHORT = [
 ]  # fmt: skip
 """Three steps an epoch: those of the last two end with steps 9 and 12."""
 SWA = ["callbacks=[default,swa]", "callbacks.swa.start=0.5", "callbacks.checkpoint.keep_last=99"]
-EXAMPLES = [f"python_path=[{MODULES}]", "model=mlp", "~model.hidden", "~model.dropout"]
+EXAMPLES = [HERE, "model=mlp", "~model.hidden", "~model.dropout"]
 NETS = {
     "resnet": ["model=resnet20", "dataset.image_size=8"],
     "head": [*EXAMPLES, "model._target_=hybrid_examples.Normed", "model.parallel.sharded=[head]",
@@ -46,14 +45,6 @@ def averaged(run_dir: Path) -> tuple[dict[str, Tensor], dict[str, Tensor], int]:
     shards = checkpoint_io.shards_of(path, content)
     whole = sharded_checkpoint.together(saved["average"], shards, "callbacks/swa/")
     return whole, saved["statistics"], saved["epochs"]
-
-
-def train(pools: Pools, run_dir: Path, verb: str = "train") -> None:
-    workers = load(run_dir).topology.workers
-    if workers > 1:
-        pools(workers).run(run_dir, verb)
-    else:
-        assert start(run_dir, verb) == 0
 
 
 def test_the_mean_of_the_epochs_and_a_pass_of_torchs_update_bn(freeze: Freeze) -> None:

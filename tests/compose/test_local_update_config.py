@@ -1,8 +1,7 @@
 """Validation of easgd, asgd and local_sgd configs before the start."""
 
 import pytest
-from folders import MODULES
-from runs import TINY, Freeze
+from runs import HERE, TINY, Freeze
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.compose.checks import check_classes, check_values
@@ -64,7 +63,7 @@ def test_refused(freeze: Freeze, options: list[str], words: list[str]) -> None:
 
 
 def test_asynchronous_workers_cannot_use_a_data_module(freeze: Freeze) -> None:
-    here = f"python_path=[{MODULES}]"
+    here = HERE
     module = ["dataset._target_=lightning_examples.Points", "~dataset.samples", "~dataset.classes",
               "~dataset.image_shape", "dataset=synthetic"]  # fmt: skip
     config = load(freeze("run", *TINY[:2], *module, "strategy=asgd", TWO, here))

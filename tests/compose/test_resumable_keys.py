@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from markdown_pages import ROOT
+from folders import ROOT
 from runs import TINY, Freeze
 
 from leyden.trainer.base.errors import ConfigError

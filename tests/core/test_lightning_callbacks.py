@@ -9,13 +9,12 @@ import callback_examples as examples
 import lightning_examples
 import pytest
 import pytorch_lightning
-from folders import MODULES
 from lightning.pytorch import Trainer
 from lightning.pytorch import callbacks as lightning_callbacks
 from pool import Pool
 from pytorch_lightning import callbacks as other_callbacks
 from remedied import shown, works
-from runs import POINTS, TINY, Freeze, Processes, cut_back, distance, metrics, rows, summary, task, weights
+from runs import HERE, POINTS, TINY, Freeze, Processes, cut_back, distance, metrics, rows, summary, task, weights
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.config.lightning.callbacks import is_lightning_callback, refusal
@@ -101,7 +100,7 @@ def test_a_callback_may_end_the_training_after_any_batch(freeze: Freeze, seen: l
 @pytest.mark.machine
 @pytest.mark.slow
 def test_one_asynchronous_worker_may_end_the_training_of_all(freeze: Freeze, processes: Processes) -> None:
-    asgd = ["strategy=asgd", "topology.devices_per_node=2", f"python_path=[{MODULES}]"]
+    asgd = ["strategy=asgd", "topology.devices_per_node=2", HERE]
     run_dir = freeze("run", *TINY, *asgd, own("StopsOnOne"), "trainer.max_epochs=4", "trainer.hang_timeout=30")
     code, output = processes.run(run_dir)
     assert code == 0, output

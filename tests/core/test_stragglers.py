@@ -6,9 +6,8 @@ from collections.abc import Callable
 from statistics import median
 
 import pytest
-from folders import MODULES
 from pool import Pool
-from runs import Freeze, rows, summary
+from runs import HERE, Freeze, rows, summary
 
 from leyden.trainer.base.log import log
 from leyden.trainer.core.stragglers import OwnTime, Stragglers
@@ -109,7 +108,7 @@ LOCKSTEP = {
 def test_real_workers(freeze: Freeze, pools: Callable[[int], Pool], strategy: str, slow_rank: int) -> None:
     slow = ["model=mlp", "model._target_=straggler_examples.SlowOnRank", f"+model.slow_rank={slow_rank}",
             "+model.seconds=0.004", "+callbacks.windows._target_=straggler_examples.ShortWindows",
-            f"python_path=[{MODULES}]"]  # fmt: skip
+            HERE]  # fmt: skip
     short = ["dataset.image_size=8", "model.hidden=[16]", "batch_size=32", "trainer.max_steps=40",
              "trainer.log_every_n_steps=5", "topology.devices_per_node=2"]  # fmt: skip
     run_dir = freeze("run", *LOCKSTEP[strategy], *slow, *short)

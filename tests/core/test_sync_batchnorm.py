@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 import torch
 import torch.distributed as dist
-from folders import MODULES
 from pool import Pool
-from runs import Freeze, distance, metrics, weights
+from runs import HERE, Freeze, distance, metrics, weights
 from torch import Tensor, nn
 
 from leyden.trainer.core.sync_batchnorm import GlobalBatchNorm, Padding, statistics_kept, synchronized
@@ -20,7 +19,7 @@ FEW = ["dataset=synthetic", "dataset.samples=20", "dataset.image_shape=[3,8,8]",
 """Three batches of 6 and one of 2: fewer than three workers."""
 ONE_LEFT = [*FEW, "dataset.samples=13"]
 """Two batches of 6 and one of a single sample."""
-NORMED = [f"python_path=[{MODULES}]", "model=mlp", "~model.hidden", "~model.dropout",
+NORMED = [HERE, "model=mlp", "~model.hidden", "~model.dropout",
           "model._target_=hybrid_examples.Normed"]  # fmt: skip
 """Convolution, batch normalization, and a head that hybrid divides."""
 

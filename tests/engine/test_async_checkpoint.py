@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from folders import MODULES
-from runs import TINY, Freeze, Processes, summary, wait_until, weights
+from runs import HERE, TINY, Freeze, Processes, summary, wait_until, weights
 
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.core.checkpoints.background_writer import Abandoned, BackgroundWriter, write_part
@@ -21,7 +20,6 @@ from leyden.trainer.runs import checkpoints
 
 EVERY_STEP = [*TINY, "callbacks.checkpoint.every_n_steps=1", "callbacks.checkpoint.keep_last=100",
               "trainer.enable_progress_bar=false", "model.dropout=0.3"]  # fmt: skip
-EXAMPLES = f"python_path=[{MODULES}]"
 
 
 def test_a_snapshot_is_what_it_was_when_it_was_taken() -> None:
@@ -169,7 +167,7 @@ def test_one_worker_with_a_file_of_its_own_needs_no_store(freeze: Freeze, monkey
 def test_a_kill_while_the_thread_writes_loses_at_most_that_checkpoint(
     freeze: Freeze, processes: Processes, strategy: list[str]
 ) -> None:
-    words = [*EVERY_STEP, *strategy, "topology=cpu", EXAMPLES, "trainer.max_epochs=4"]
+    words = [*EVERY_STEP, *strategy, "topology=cpu", HERE, "trainer.max_epochs=4"]
     stuck = "+callbacks.stuck={_target_: async_examples.WritesFor, step: 30}"
     whole, run_dir = freeze("whole", *words), freeze("run", *words, stuck)
     process = processes.start(run_dir)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from lightning_examples import SEEN
 from pool import Pool
-from runs import POINTS, TINY, Freeze, distance, rows, task, weights
+from runs import NETS, POINTS, TINY, Freeze, distance, rows, task, weights
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.base.signals import StopRequest
@@ -25,12 +25,6 @@ PLAIN = ["optimizer=sgd", "optimizer.lr=0.1", "optimizer.momentum=0.0", "optimiz
          "schedule=constant"]  # fmt: skip
 SHORT = [*PLAIN, "trainer.precision=64-true", "trainer.max_steps=4", "batch_size=48", LOGGED,
          "trainer.enable_progress_bar=false", "trainer.accumulate_grad_batches=2"]  # fmt: skip
-NETS = {
-    "mlp": ["model=mlp", "model.hidden=[30,22]", "dataset.image_size=8"],
-    "vgg": ["model=vgg_small", "model.stages=[[4],[6]]", "model.hidden=[19,13]", "dataset.image_size=8"],
-    "local_net": ["dataset.image_size=16", "augment=none", "model=local_net", "model.maps=[4,3]", "model.rf=4",
-                  "model.lcn=3"],
-}  # fmt: skip
 TWO = "topology.devices_per_node=2"
 
 

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from folders import MODULES
 from pool import Pool
-from runs import TINY, Freeze, Processes, distance, metrics, summary, weights
+from runs import HERE, TINY, Freeze, Processes, distance, metrics, summary, weights
 
 from leyden.trainer.base.signals import StopRequest
 from leyden.trainer.config.schema import load
@@ -44,7 +43,7 @@ def noting(tmp_path: Path, *more: str) -> list[str]:
     return ["model=mlp", "~model.hidden", "~model.dropout", "model._target_=precision_examples.Notes",
             f"+model.file={tmp_path / 'notes'}", "dataset.image_size=8", "trainer.max_steps=3", "trainer.max_epochs=1",
             "trainer.limit_val_batches=2", "trainer.limit_test_batches=2", "trainer.enable_progress_bar=false",
-            f"python_path=[{MODULES}]", *more]  # fmt: skip
+            HERE, *more]  # fmt: skip
 
 
 def notes(tmp_path: Path, rank: int = 0) -> list[dict[str, Any]]:

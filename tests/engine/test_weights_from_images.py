@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from folders import MODULES
-from runs import Freeze, weights
+from runs import HERE, Freeze, weights
 
 from leyden.datasets.digits import Digits
 from leyden.models.airbench import Airbench
@@ -61,7 +60,7 @@ def test_two_workers_have_the_same(freeze: Freeze, strategy: list[str]) -> None:
 
 
 def test_a_data_module_gives_no_images(freeze: Freeze) -> None:
-    data = ["~dataset", "+dataset._target_=tutorial_modules.TutorialData", f"python_path=[{MODULES}]"]
+    data = ["~dataset", "+dataset._target_=tutorial_modules.TutorialData", HERE]
     model = [*SMALL[:2], "+model.classes=10", "+model.image_shape=[1,10,10]", "+task.classes=10"]
     run_dir = freeze("run", *data, *model)
     with pytest.raises(CannotStart, match="only Leyden's datasets give them without augmentation"):

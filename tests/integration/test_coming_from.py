@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from markdown_pages import ROOT
+from folders import ROOT
 from PIL import Image
 
 from leyden.trainer.cli.main import main

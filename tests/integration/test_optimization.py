@@ -22,7 +22,7 @@ from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.core.network.parameter_groups import group_options, parameter_groups, undecayed
 from leyden.trainer.entrypoints.start import start
 
-CONF = CONF / "model"
+MODELS = CONF / "model"
 
 
 class Tokens(torch.nn.Module):
@@ -57,7 +57,7 @@ def test_what_a_model_names_is_left_out_of_the_decay() -> None:
 MODEL_KEYS = {"pretrained": None, "freeze": [], "unfreeze_at": None}
 
 
-@pytest.mark.parametrize("file", sorted(CONF.glob("*.yaml")), ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", sorted(MODELS.glob("*.yaml")), ids=lambda file: file.stem)
 def test_which_parameters_of_the_shipped_models_are_decayed(file: Path) -> None:
     """All matrices and filters; of the vision transformers not the class token and the positions."""
     settings = Model.model_validate({**MODEL_KEYS, **yaml.safe_load(file.read_text())})

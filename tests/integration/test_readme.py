@@ -13,14 +13,15 @@ from urllib.request import urlopen
 
 import figures
 import pytest
-from markdown_pages import BLOCKS, PAGES, ROOT, Block, Command
+from folders import ROOT, SHARED_DATA
+from markdown_pages import BLOCKS, PAGES, Block, Command
 from PIL import Image
 from pool import Pool
 from runs import PATIENCE_S, Freeze
 
 from leyden.trainer.compose.composer import Composer
 
-CIFAR = ROOT.parent / "shared" / "data" / "cifar10.zip"
+CIFAR = SHARED_DATA / "cifar10.zip"
 SHORT = [
     "trainer.max_epochs=1",
     "trainer.limit_train_batches=2",

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from folders import MODULES, ROOT
+from folders import ROOT
 from pool import Pool
-from runs import Freeze, distance, metrics, rows, summary, weights
+from runs import HERE, Freeze, distance, metrics, rows, summary, weights
 from traffic_examples import traffic_of
 
 from leyden.models.cots_autoencoder import COTSAutoencoder
@@ -185,7 +185,7 @@ def test_what_does_not_fit_one_worker_trains_on_a_grid(freeze: Freeze, pools: Po
     limit = 1_000_000
     small = ["model.maps=6", "dataset.image_size=22", "trainer.max_steps=2", "batch_size=16", *SHORT,
              "+callbacks.limit._target_=system_examples.MemoryLimit", f"+callbacks.limit.limit={limit}",
-             f"python_path=[{MODULES}]"]  # fmt: skip
+             HERE]  # fmt: skip
     alone = freeze("alone", *recipe("cots_11b_small", *small, "topology.devices_per_node=1", "strategy.grid=[1,1]"))
     assert start(alone) == 1
     assert f"do not fit into {limit}" in summary(alone)["error"]

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 import torch
 import tutorial_modules
-from folders import MODULES
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.loggers.logger import Logger
-from runs import OWN_TASK, Freeze, rows, summary, weights
+from runs import HERE, OWN_TASK, Freeze, rows, summary, weights
 
 from leyden.trainer.entrypoints.start import start
 
@@ -73,7 +72,7 @@ def options(name: str) -> list[str]:
         *OWN_TASK, f"task._target_=tutorial_modules.{name}", f"dataset._target_={data}", "batch_size=8",
         *([] if name == "LoadersInside" else [f"+dataset.kind={kind}"]), "trainer.max_epochs=3",
         "trainer.precision=64-true", "trainer.enable_progress_bar=false", "trainer.log_every_n_steps=1",
-        f"trainer.gradient_clip_val={0.5 if name in CLIPPED else 'null'}", f"python_path=[{MODULES}]",
+        f"trainer.gradient_clip_val={0.5 if name in CLIPPED else 'null'}", HERE,
     ]  # fmt: skip
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from folders import MODULES
 from pool import Pool
-from runs import TINY, Freeze, Processes, children, summary, wait_until, weights
+from runs import HERE, TINY, Freeze, Processes, children, summary, wait_until, weights
 
 from leyden.trainer.config.job import JobSpec
 from leyden.trainer.entrypoints.start import worker_spec
@@ -30,7 +29,7 @@ TWO = [*TINY, "strategy=ddp", "topology.devices_per_node=2", "callbacks.checkpoi
 def killed(tmp_path: Path, rank: int, steps: str, restarts: int, once: bool = True) -> list[str]:
     options = {"_target_": "agent_examples.Killed", "rank": rank, "steps": steps, "notes": tmp_path, "once": once}
     callback = [f"+callbacks.killed.{name}={value}" for name, value in options.items()]
-    return [*callback, f"python_path=[{MODULES}]", f"topology.max_restarts={restarts}"]
+    return [*callback, HERE, f"topology.max_restarts={restarts}"]
 
 
 @pytest.mark.slow
@@ -62,7 +61,7 @@ def test_a_restart_passes_over_a_checkpoint_that_was_damaged_meanwhile(
     callback = [f"+callbacks.dies.{key}" for key in ("_target_=agent_examples.DamagesAndDies", "step=9",
                                                      f"notes={tmp_path}")]  # fmt: skip
     often = ["callbacks.checkpoint.every_n_steps=2", "callbacks.checkpoint.keep_last=9", "trainer.max_steps=12"]
-    run_dir = freeze("run", *TINY, *often, *callback, f"python_path=[{MODULES}]", "topology.max_restarts=1")
+    run_dir = freeze("run", *TINY, *often, *callback, HERE, "topology.max_restarts=1")
     assert processes.run(run_dir)[0] == 0
     whole = weights(run_dir)
     (tmp_path / "armed").touch()

@@ -11,8 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
-from folders import MODULES
-from runs import PATIENCE_S, TINY, Freeze, Processes, alive, by_rank, summary, wait_until
+from runs import HERE, PATIENCE_S, TINY, Freeze, Processes, alive, by_rank, summary, wait_until
 
 from leyden.trainer.base.heartbeat import (
     BACKWARD,
@@ -40,7 +39,7 @@ from leyden.trainer.launch.roles import Role
 from leyden.trainer.runs import checkpoints
 from leyden.trainer.runs.summary import write_summary
 
-DATASET = ["dataset._target_=hang_examples.Stuck", f"python_path=[{MODULES}]"]
+DATASET = ["dataset._target_=hang_examples.Stuck", HERE]
 TWO = ["strategy=ddp", "topology.devices_per_node=2"]
 HOST = os.uname().nodename
 

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 import torch
 from agents import Agent, start_two
-from folders import MODULES
 from hosts import TwoHosts, available
 from interpreters import Interpreters
-from runs import TINY, Freeze, alive, children, distance, summary, wait_until, weights
+from runs import HERE, TINY, Freeze, alive, children, distance, summary, wait_until, weights
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.config.job import JobSpec
@@ -152,7 +151,7 @@ def test_an_elastic_worker_of_another_node_is_restarted(freeze: Freeze, agents: 
 @pytest.mark.machine
 @pytest.mark.slow
 def test_a_worker_that_hangs_is_named_on_all_nodes(freeze: Freeze, agents: list[Agent]) -> None:
-    stuck = ["dataset._target_=hang_examples.Stuck", f"python_path=[{MODULES}]", "+dataset.rank=1"]
+    stuck = ["dataset._target_=hang_examples.Stuck", HERE, "+dataset.rank=1"]
     run_dir = freeze("run", *LONG, *stuck, "+dataset.after=800", "trainer.hang_timeout=5")
     first, second = start_two(agents, run_dir)
     workers = training(run_dir, first, second)

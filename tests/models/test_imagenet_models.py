@@ -27,8 +27,8 @@ from leyden.trainer.config.targets import build
 from leyden.trainer.core.keyed.dropout import SampleKeys
 from leyden.trainer.core.keyed.modules import keyed
 
-CONF = CONF / "model"
-SPLITTABLE = sorted(path.stem for path in CONF.glob("*.yaml") if "sharded:" in path.read_text())
+MODELS = CONF / "model"
+SPLITTABLE = sorted(path.stem for path in MODELS.glob("*.yaml") if "sharded:" in path.read_text())
 PUBLISHED = {  # pixels a side, classes, parameters
     "alexnet": (224, 1000, 60_965_224),
     "alexnet_owt": (224, 1000, 61_100_840),
@@ -53,7 +53,7 @@ def parameters(model: nn.Module) -> int:
 
 def described(name: str, classes: int, image_shape: Sequence[int], **overrides: Any) -> nn.Module:
     """The network of a YAML that ships, on the meta device."""
-    values = {**yaml.safe_load((CONF / f"{name}.yaml").read_text()), **overrides}
+    values = {**yaml.safe_load((MODELS / f"{name}.yaml").read_text()), **overrides}
     with torch.device("meta"):
         return build(Model.model_validate(values), classes=classes, image_shape=image_shape)
 
@@ -76,7 +76,7 @@ def test_size_is_the_published_one(name: str) -> None:
     side, classes, count = PUBLISHED[name]
     model = described(name, classes, (3, side, side))
     assert parameters(model) == count
-    assert f"{count:,}" in (CONF / f"{name}.yaml").read_text().splitlines()[0]
+    assert f"{count:,}" in (MODELS / f"{name}.yaml").read_text().splitlines()[0]
     assert model(torch.empty(2, 3, side, side, device="meta")).shape == (2, classes)
 
 
@@ -120,7 +120,7 @@ def test_networks_with_a_big_head_say_so() -> None:
 def test_what_can_be_split_is_fully_connected_and_comes_last(name: str) -> None:
     side, classes, _ = PUBLISHED.get(name, (32, 10, 0))
     model = described(name, classes, (3, side, side))
-    (sharded,) = yaml.safe_load((CONF / f"{name}.yaml").read_text())["parallel"]["sharded"]
+    (sharded,) = yaml.safe_load((MODELS / f"{name}.yaml").read_text())["parallel"]["sharded"]
     head = model.get_submodule(sharded)
     assert isinstance(head, nn.Sequential)
     assert {type(layer) for layer in head} <= {nn.Flatten, nn.Linear, nn.ReLU, nn.Dropout}
@@ -448,7 +448,7 @@ def test_timm_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
         return nn.Sequential(nn.Flatten(), nn.Linear(2 * 4 * 4, arguments["num_classes"]))
 
     monkeypatch.setitem(sys.modules, "timm", SimpleNamespace(create_model=create_model))
-    values = yaml.safe_load((CONF / "timm.yaml").read_text())
+    values = yaml.safe_load((MODELS / "timm.yaml").read_text())
     node = Model.model_validate({**values, "name": "resnet50", "drop_rate": 0.1})
     model = build(node, classes=5, image_shape=(2, 4, 4))
     assert isinstance(model, TimmModel)

@@ -7,8 +7,7 @@ from typing import Any
 
 import hang_examples
 import pytest
-from folders import MODULES
-from runs import PATIENCE_S, TINY, Freeze, Processes, rows, states, summary, wait_until
+from runs import HERE, PATIENCE_S, TINY, Freeze, Processes, rows, states, summary, wait_until
 
 from leyden.trainer.base import heartbeat as heartbeat_module
 from leyden.trainer.base.heartbeat import heartbeat
@@ -82,14 +81,14 @@ def in_process(freeze: Freeze, clock: SleepingClock, *options: str) -> dict[str,
 
 
 def test_slow_data_is_data(freeze: Freeze, clock: SleepingClock) -> None:
-    slow = ["dataset._target_=hang_examples.Stuck", f"python_path=[{MODULES}]", "+dataset.each_s=0.01",
+    slow = ["dataset._target_=hang_examples.Stuck", HERE, "+dataset.each_s=0.01",
             "batch_size=10", "trainer.max_steps=10", "trainer.limit_val_batches=0"]  # fmt: skip
     found = in_process(freeze, clock, *slow)
     assert found["data"] == pytest.approx(1.0, abs=1e-3)
 
 
 def test_slow_validation_is_validation(freeze: Freeze, clock: SleepingClock) -> None:
-    slow = ["dataset._target_=hang_examples.Stuck", f"python_path=[{MODULES}]", "+dataset.each_s=0.005",
+    slow = ["dataset._target_=hang_examples.Stuck", HERE, "+dataset.each_s=0.005",
             "batch_size=10", "trainer.max_steps=2", "trainer.limit_val_batches=10"]  # fmt: skip
     found = in_process(freeze, clock, *slow)
     assert found["validation"] == pytest.approx(0.5, abs=1e-3)

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from folders import MODULES
 from pool import Failed, Pool
 from remedied import shown, works
-from runs import OWN_TASK, TINY, Freeze, apart, cut_back, distance, metrics, summary, weights
+from runs import HERE, OWN_TASK, TINY, Freeze, apart, cut_back, distance, metrics, summary, weights
 from torch import Tensor, nn
 
 from leyden.trainer.cli.main import main
@@ -26,7 +25,7 @@ from leyden.trainer.strategies.ddp.powersgd_hook import WholeBackward
 
 Pools = Callable[[int], Pool]
 
-LOOKING = [f"python_path=[{MODULES}]", "+callbacks.witness._target_=ddp_examples.Witness"]
+LOOKING = [HERE, "+callbacks.witness._target_=ddp_examples.Witness"]
 SHORT = [*TINY, "trainer.max_steps=5", "batch_size=48", "trainer.log_every_n_steps=1"]
 DOUBLE = "trainer.precision=64-true"
 POWERSGD = ["strategy=ddp", "strategy.compression=powersgd"]
@@ -92,7 +91,7 @@ def test_powersgd_depends_on_the_mean_over_workers_alone(freeze: Freeze, pools: 
 
 @pytest.mark.slow
 def test_what_is_not_sent_is_kept(freeze: Freeze, pools: Pools) -> None:
-    look = [f"python_path=[{MODULES}]", "+callbacks.feedback._target_=ddp_examples.Feedback"]
+    look = [HERE, "+callbacks.feedback._target_=ddp_examples.Feedback"]
     run_dir = freeze("run", *LENET, DOUBLE, "trainer.max_steps=8", "batch_size=48", *POWERSGD, *devices(2), *look)
     pools(2).run(run_dir)
     found = json.loads((run_dir / "feedback.json").read_text())
@@ -404,7 +403,7 @@ def test_switches_arrive_and_change_no_result(
 
 UNUSED = ["model=mlp", "~model.hidden", "~model.dropout", "model._target_=ddp_examples.WithUnused",
           "batch_size=48", "dataset.image_size=8", "trainer.max_steps=4", "strategy=ddp", *devices(2),
-          f"python_path=[{MODULES}]"]  # fmt: skip
+          HERE]  # fmt: skip
 
 
 @pytest.mark.slow

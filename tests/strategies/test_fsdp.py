@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 import torch
-from folders import MODULES
 from fsdp_examples import Holdings
-from pool import Pool
-from runs import POINTS, TINY, Freeze, apart, cut_back, distance, metrics, summary, task
+from pool import Pool, train
+from runs import HERE, POINTS, TINY, Freeze, apart, cut_back, distance, metrics, summary, task
 from torch import nn
 
 from leyden.trainer.base.errors import ConfigError
@@ -43,7 +42,7 @@ def noting(tmp_path: Path) -> list[str]:
     folder.mkdir(exist_ok=True)
     example = f"{Holdings.__module__}.{Holdings.__name__}"
     return [f"+callbacks.held._target_={example}", f"+callbacks.held.folder={folder}",
-            f"python_path=[{MODULES}]"]  # fmt: skip
+            HERE]  # fmt: skip
 
 
 def noted(tmp_path: Path, rank: int) -> dict[str, Any]:
@@ -85,7 +84,7 @@ def test_divided_parameters_train_as_whole_ones(
 @pytest.mark.slow
 def test_operations_in_place_keep_their_gradients(freeze: Freeze, pools: Pools) -> None:
     options = ["model=mlp", "~model.hidden", "~model.dropout", "model._target_=fsdp_examples.InPlace",
-               "dataset.image_size=8", f"python_path=[{MODULES}]", *EXACT]  # fmt: skip
+               "dataset.image_size=8", HERE, *EXACT]  # fmt: skip
     one, two = freeze("one", *options), freeze("two", *options, *FSDP2)
     start(one)
     output = pools(2).run(two)
@@ -220,22 +219,13 @@ def test_a_run_goes_on_under_another_strategy(
     whole = freeze("whole", *options)
     start(whole)
     run_dir = freeze("first", *options, *RESUMED[first])
-    run(pools, run_dir)
+    train(pools, run_dir)
     resumed = cut_back(run_dir, tmp_path / "resumed", 3)
     shutil.copy(freeze("then", *options, *RESUMED[then]) / "config.yaml", resumed / "config.yaml")
-    assert "step 3" in run(pools, resumed, "resume")
+    assert "step 3" in train(pools, resumed, "resume")
     assert summary(resumed)["resumed_from_step"] == 3
     assert apart(resumed, whole) <= 1e-10
     assert metrics(resumed)["train/loss"] == pytest.approx(metrics(whole)["train/loss"], rel=1e-9)
-
-
-def run(pools: Pools, run_dir: Path, verb: str = "train") -> str:
-    """With as many workers as the run's topology has; returns its log."""
-    workers = load(run_dir).topology.workers
-    if workers > 1:
-        return pools(workers).run(run_dir, verb)
-    assert start(run_dir, verb) == 0
-    return (run_dir / "run.log").read_text()
 
 
 @pytest.mark.slow

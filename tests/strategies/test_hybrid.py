@@ -9,9 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 import yaml
-from folders import CONF, MODULES
+from folders import CONF
 from pool import Failed, Pool
-from runs import OWN_TASK, POINTS, TINY, Freeze, apart, cut_back, distance, metrics, summary, weights
+from runs import HERE, OWN_TASK, POINTS, TINY, Freeze, apart, cut_back, distance, metrics, summary, weights
 from torch import Tensor, nn
 
 from leyden.trainer.base.errors import ConfigError
@@ -39,7 +39,7 @@ TRUNK = (9 + 1) * 4 + (4 * 9 + 1) * 6
 """Its parameters in the convolutions; the head gets 24 features."""
 UNEVEN = ["trainer.precision=64-true", "trainer.max_epochs=1", "batch_size=192", *SGD]
 """One epoch, whose last batch no number of workers divides."""
-EXAMPLES = [f"python_path=[{MODULES}]", "model=mlp", "~model.hidden", "~model.dropout",
+EXAMPLES = [HERE, "model=mlp", "~model.hidden", "~model.dropout",
             "dataset.image_size=8"]  # fmt: skip
 
 
@@ -255,7 +255,7 @@ def test_mixed_precision_sees_the_head_s_updates(freeze: Freeze, pools: Pools) -
     ],
 )
 def test_ledger_and_formula_agree(freeze: Freeze, pools: Pools, scheme: str, nodes: int) -> None:
-    probe = [f"python_path=[{MODULES}]", "+callbacks.probe._target_=hybrid_examples.Probe"]
+    probe = [HERE, "+callbacks.probe._target_=hybrid_examples.Probe"]
     run_dir = freeze("run", *NET, *SHORT, *hybrid(4, f"scheme={scheme}", nodes=nodes), *probe)
     pools(4).run(run_dir)
     sent, told = summary(run_dir)["communication"], json.loads((run_dir / "probe.json").read_text())

@@ -10,9 +10,21 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from folders import MODULES
 from pool import Pool
-from runs import PATIENCE_S, TINY, Freeze, Processes, alive, children, cut_back, distance, summary, wait_until, weights
+from runs import (
+    HERE,
+    PATIENCE_S,
+    TINY,
+    Freeze,
+    Processes,
+    alive,
+    children,
+    cut_back,
+    distance,
+    summary,
+    wait_until,
+    weights,
+)
 
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
@@ -170,7 +182,7 @@ def test_killed_restarted_stopped_and_resumed(freeze: Freeze, processes: Process
 
 def test_a_worker_that_trains_nothing_ends_with_the_others(freeze: Freeze, pools: Callable[[int], Pool]) -> None:
     """What is reported at the end is collective, whoever has trained."""
-    late = ["+callbacks.late._target_=local_update_examples.LateFirstWorker", f"python_path=[{MODULES}]"]
+    late = ["+callbacks.late._target_=local_update_examples.LateFirstWorker", HERE]
     run_dir = freeze("run", *SHORT, "strategy=asgd", *late, workers(2), "trainer.max_steps=4")
     pools(2).run(run_dir)
     assert summary(run_dir)["status"] == "done"

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from folders import MODULES
 from pool import Pool
-from runs import TINY, Freeze, cut_back, distance, metrics, rows, summary, weights
+from runs import HERE, TINY, Freeze, cut_back, distance, metrics, rows, summary, weights
 
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
@@ -174,7 +173,7 @@ def test_bytes_follow_the_formulas(freeze: Freeze) -> None:
     for name, bytes_a_step in expected.items():
         run_dir = freeze(name, *CASES[name], *TINY, "batch_size=4", "trainer.max_steps=168", SIMULATED, workers(4),
                          "+callbacks.traffic._target_=local_update_examples.Traffic",
-                         f"python_path=[{MODULES}]")  # fmt: skip
+                         HERE)  # fmt: skip
         start(run_dir)
         sent = summary(run_dir)["communication"]["bytes_a_step_and_worker"]
         assert sent == pytest.approx(bytes_a_step, rel=0.02), name

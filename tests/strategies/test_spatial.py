@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from folders import MODULES
 from pool import Failed, Pool
-from runs import Freeze, distance, rows, summary
+from runs import HERE, Freeze, distance, rows, summary
 from torch import Tensor, nn
 
 from leyden.models.cots_autoencoder import COTSAutoencoder, Stage
@@ -218,7 +217,7 @@ def test_an_autoencoder_sends_a_fifth_of_its_gradients_at_most(freeze: Freeze, p
 
 
 def measured() -> list[str]:
-    return [f"python_path=[{MODULES}]", "+callbacks.measure._target_=spatial_examples.Measure"]
+    return [HERE, "+callbacks.measure._target_=spatial_examples.Measure"]
 
 
 def test_the_published_sizes() -> None:

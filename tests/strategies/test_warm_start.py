@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from folders import MODULES
 from pool import Pool
-from runs import TINY, Freeze, distance, summary, weights
+from runs import HERE, TINY, Freeze, distance, summary, weights
 from torch import Tensor
 
 from leyden.trainer.entrypoints.start import start
@@ -16,7 +15,7 @@ TWO, SIMULATED = "topology.devices_per_node=2", "strategy.execution.simulate=tru
 EXACT = [*TINY, "trainer.limit_train_batches=20", "trainer.precision=64-true", "optimizer.momentum=0",
          "optimizer.weight_decay=0", "schedule=constant"]  # fmt: skip
 WATCHED = ["batch_size=48", "strategy=asgd", TWO, "+callbacks.first._target_=local_update_examples.FirstFetch",
-           f"python_path=[{MODULES}]"]  # fmt: skip
+           HERE]  # fmt: skip
 """A slice is 24 samples, an epoch 40 slices."""
 
 

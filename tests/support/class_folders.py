@@ -1,37 +1,25 @@
 """Folders of images in classes and splits."""
 
-import tarfile
-import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+from image_layouts import as_directory, as_tar, as_zip
 
 Build = Callable[[Path, Iterable[str]], Path]
 
 
 def directory(root: Path, names: Iterable[str]) -> Path:
     """Empty files: opening a set of images reads none of them."""
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).touch()
-    return root
+    return as_directory(root, dict.fromkeys(names, b""))
 
 
 def zipped(root: Path, names: Iterable[str]) -> Path:
-    path = root.with_suffix(".zip")
-    with zipfile.ZipFile(path, "w") as archive:
-        for name in names:
-            archive.writestr(name, b"")
-    return path
+    return as_zip(root, dict.fromkeys(names, b""))
 
 
 def tarred(root: Path, names: Iterable[str]) -> Path:
-    path = root.with_suffix(".tar")
-    with tarfile.open(path, "w") as archive:
-        for name in names:
-            archive.addfile(tarfile.TarInfo(name))
-    return path
+    return as_tar(root, dict.fromkeys(names, b""))
 
 
 KINDS = pytest.mark.parametrize("build", [directory, zipped, tarred])

@@ -1,13 +1,13 @@
 """Layouts of folders and archives that hold the same images."""
 
 import io
-import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from PIL import Image
+from tar_shards import tar
 
 
 def encoded(colour: tuple[int, int, int] = (200, 30, 90), size: tuple[int, int] = (40, 30), kind: str = "PNG") -> bytes:
@@ -34,13 +34,7 @@ def as_zip(root: Path, tree: dict[str, bytes], prefix: str = "") -> Path:
 
 
 def as_tar(root: Path, tree: dict[str, bytes], prefix: str = "", mode: str = "w") -> Path:
-    path = root.with_suffix(".tar")
-    with tarfile.open(path, mode) as archive:  # pyright: ignore[reportCallIssue, reportArgumentType]
-        for name, data in tree.items():
-            info = tarfile.TarInfo(prefix + name)
-            info.size = len(data)
-            archive.addfile(info, io.BytesIO(data))
-    return path
+    return tar(root.with_suffix(".tar"), [(prefix + name, data) for name, data in tree.items()], mode)
 
 
 LAYOUTS = pytest.mark.parametrize("build", [as_directory, as_zip, as_tar])

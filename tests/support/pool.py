@@ -10,7 +10,11 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+
+from leyden.trainer.config.schema import load
+from leyden.trainer.entrypoints.start import start
 
 _LONGEST_S = 150
 _AFTER_AN_ERROR_S = 5
@@ -96,6 +100,15 @@ class Pool:
                 stream.close()
         self._processes.clear()
         self._lines.clear()
+
+
+def train(pools: Callable[[int], Pool], run_dir: Path, verb: str = "train") -> str:
+    """A frozen run, by as many workers as its topology has: one is this process. Returns its log."""
+    workers = load(run_dir).topology.workers
+    if workers > 1:
+        return pools(workers).run(run_dir, verb)
+    assert start(run_dir, verb) == 0
+    return (run_dir / "run.log").read_text()
 
 
 def _read(process: "subprocess.Popen[str]", lines: "queue.Queue[str | None]") -> None:

@@ -9,9 +9,9 @@ from shard_examples import jpeg
 Members = list[tuple[str, bytes]]
 
 
-def tar(path: Path, members: Members) -> Path:
+def tar(path: Path, members: Members, mode: str = "w") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w") as archive:
+    with tarfile.open(path, mode) as archive:  # pyright: ignore[reportCallIssue, reportArgumentType]
         for name, data in members:
             info = tarfile.TarInfo(name)
             info.size = len(data)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from folders import MODULES
-from runs import PATIENCE_S, TINY, alive, children, wait_until, weights
+from runs import HERE, PATIENCE_S, TINY, alive, children, wait_until, weights
 from sweep_examples import FewDescriptors
 
 from leyden.trainer.cli.main import main
@@ -140,7 +140,7 @@ def test_killed_sweep_leaves_no_trial_behind(endless: subprocess.Popen[bytes]) -
 def test_resumed_sweep_equals_trials_trained_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     # an epoch reads 1150 samples: the second trial is stuck in its 11th step
     stuck = ["dataset._target_=hang_examples.Stuck", "dataset.rank=0", "dataset.after=2000,700,3000",
-             f"dataset.once={here}/stuck", f"+python_path=[{MODULES}]"]  # fmt: skip
+             f"dataset.once={here}/stuck", f"+{HERE}"]  # fmt: skip
     words = ["-m", "model=mlp", *QUICK, *stuck, "callbacks.checkpoint.every_n_steps=5", "hydra.sweep.dir=mine"]
     process = subprocess.Popen([sys.executable, "-m", "leyden", *words], stdout=subprocess.DEVNULL)
     try:

@@ -63,9 +63,7 @@ def limited() -> Generator[None, None, None]:
             setrlimit(RLIMIT_DATA, (most, hard))
         signal.setitimer(signal.ITIMER_VIRTUAL, MAX_SECONDS, _AGAIN_S)
         yield
-    except _TooLong:
-        raise _refusal(f"{MAX_SECONDS:g} s of computing") from None
-    except Exception as error:
+    except (_TooLong, Exception) as error:
         if _has_expired:  # what the timer interrupts, OmegaConf's nodes for one, may fail by it in a way of its own
             raise _refusal(f"{MAX_SECONDS:g} s of computing") from None
         if not _of_memory(error):
