@@ -1,11 +1,12 @@
-"""`experiment=resnet20_cifar10_short`, then a hand-written loop with the same recipe: accuracy, time, curves.
+"""`experiment=resnet20_cifar10_short`, then a hand-written loop with the same recipe: accuracy and curves.
 
     python benchmarks/one_cycle.py --root PATH        # about an hour for each of the two on two cores
 
 PATH is what `dataset.root` takes. Started again after an interruption it goes on where it was. Both logs stay in
 outputs/one_cycle: Leyden's run folder `leyden`, and `plain.csv` with a line an epoch. Writes
 benchmarks/results/one_cycle.json and docs/images/one_cycle.svg; `python benchmarks/figures.py` then writes the page.
-The hand-written loop draws its own order and its own crops.
+The hand-written loop draws its own order and its own crops. Time is compared by `resnet20_cifar10.py speed`,
+interleaved: an hour of one after an hour of the other says little about either.
 """
 
 import argparse
@@ -16,7 +17,6 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
 
 import torch
 from measurement import ROOT, write_subject
@@ -33,10 +33,7 @@ TEXT = (
     "`experiment=resnet20_cifar10_short`, {epochs} epochs of the whole training set, and a hand-written loop with the "
     "same recipe, one run each.\n\n![Training accuracy by epoch](images/one_cycle.svg)"
 )
-COLUMNS = {
-    "test": ["test accuracy", ".2%"], "train": ["training accuracy, last epoch", ".2%"],
-    "minutes": ["minutes of training", ".1f"],
-}  # fmt: skip
+COLUMNS = {"test": ["test accuracy", ".2%"], "train": ["training accuracy, last epoch", ".2%"]}
 COLOURS = {"Leyden": "#285abe", "hand-written loop": "#c83c28"}
 Measured = tuple[dict[str, object], list[float]]
 """A row of the table, and the training accuracy of each epoch."""
@@ -52,9 +49,7 @@ def by_leyden(root: str, epochs: int, out: Path) -> Measured:
     summary = json.loads((folder / "summary.json").read_text())
     with open(folder / "metrics.csv", newline="") as file:
         curve = [float(row["train/acc"]) for row in csv.DictReader(file) if row["train/acc"]]
-    seconds = summary["totals"]["train_seconds"]
-    row = {"what": "Leyden", "test": summary["metrics"]["test/acc"], "train": curve[-1], "minutes": seconds / 60}
-    return row, curve
+    return {"what": "Leyden", "test": summary["metrics"]["test/acc"], "train": curve[-1]}, curve
 
 
 def by_hand(root: str, epochs: int, out: Path) -> Measured:
@@ -65,23 +60,20 @@ def by_hand(root: str, epochs: int, out: Path) -> Measured:
     steps = epochs * -(-len(data) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.4, steps, cycle_momentum=False)
     curve: list[float] = []
-    seconds = 0.0
     if kept_state.exists():
         kept = torch.load(kept_state, weights_only=True)
         for part, state in zip((net, optimizer, schedule), kept["parts"], strict=True):
             part.load_state_dict(state)
         torch.set_rng_state(kept["rng"])
-        curve, seconds = kept["curve"], kept["seconds"]
+        curve = kept["curve"]
     while len(curve) < epochs:
-        began = perf_counter()
         curve.append(plain_epoch(net, optimizer, schedule, data, torch.arange(len(data))))
-        seconds += perf_counter() - began
         parts = [part.state_dict() for part in (net, optimizer, schedule)]
-        torch.save({"parts": parts, "rng": torch.get_rng_state(), "curve": curve, "seconds": seconds}, kept_state)
+        torch.save({"parts": parts, "rng": torch.get_rng_state(), "curve": curve}, kept_state)
         log.write_text("epoch,train/acc\n" + "".join(f"{n},{value}\n" for n, value in enumerate(curve)))
         print(f"hand-written loop, epoch {len(curve)} of {epochs}: training accuracy {curve[-1]:.4f}", flush=True)
     test = plain_test(net, CIFAR10("test", root))
-    return {"what": "hand-written loop", "test": test, "train": curve[-1], "minutes": seconds / 60}, curve
+    return {"what": "hand-written loop", "test": test, "train": curve[-1]}, curve
 
 
 def svg(curves: Mapping[str, Sequence[float]]) -> str:
@@ -116,7 +108,7 @@ def main() -> None:
     measured = [way(os.path.abspath(options.root), options.epochs, options.out) for way in (by_leyden, by_hand)]
     curves = {str(row["what"]): curve for row, curve in measured}
     for row, _ in measured:
-        print("{what:20} test {test:.4f}  training {train:.4f}  {minutes:.1f} minutes".format(**row))
+        print("{what:20} test {test:.4f}  training {train:.4f}".format(**row))
     picture = PICTURE if options.epochs == EPOCHS else options.out / PICTURE.name
     picture.write_text(svg(curves))
     if options.epochs == EPOCHS:
