@@ -1,4 +1,4 @@
-"""From a composed config to a finished run: command line, launching, loop, checkpoints, strategies."""
+"""The way from a composed config to a finished run: command line, launching, loop, checkpoints, strategies."""
 
 from .base.lean_imports import install
 

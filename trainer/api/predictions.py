@@ -40,12 +40,12 @@ class Prediction:
 
     @property
     def name(self) -> str:
-        """Of the most probable class."""
+        """Name of the most probable class."""
         return self.ranked[0].name
 
     @property
     def probability(self) -> float:
-        """Of the most probable class."""
+        """Probability of the most probable class."""
         return self.ranked[0].probability
 
 

@@ -81,7 +81,7 @@ class Run:
 
     @cached_property
     def trained(self) -> "Predictor":
-        """As `predictor`, of any task: it may compute no scores."""
+        """The predictor of a run of any task: unlike `predictor`'s it may compute no scores."""
         return self._built(scores=False)
 
     def _built(self, scores: bool) -> "Predictor":
@@ -127,7 +127,7 @@ class Run:
         skipped: "Callable[[str], None] | None" = None,
         seen: "Callable[[Tensor], None]" = lambda images: None,
     ) -> "list[Prediction]":
-        """As `predict` of a path.
+        """Predict images in memory, as `predict` does a path.
 
         Args:
             settings: as `prediction_settings` returns them.
@@ -155,7 +155,7 @@ class Run:
         return self.exported(kind, out)[0]
 
     def exported(self, kind: str, out: str | Path | None = None) -> tuple[Path, str]:
-        """As `export`, with what the check of the outputs has found."""
+        """Export the run, and return what the check of the outputs has found, too. See `export`."""
         file = _export_file(kind, out)
         config, predictor = self.config, self.predictor
         from ..base.errors import CannotStart

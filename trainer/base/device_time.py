@@ -24,7 +24,7 @@ class DeviceTime:
     def __init__(self, device: torch.device | None = None):
         self._cuda = device if device is not None and device.type == "cuda" else None
         self.seconds: defaultdict[str, float] = defaultdict(float)
-        """By name, of the intervals that have been read; on a CPU that is all of them."""
+        """Seconds by name, of the intervals that have been read; on a CPU that is all of them."""
         self._pending: deque[tuple[str, Any, Any]] = deque()
         self.now: Callable[[], Moment] = perf_counter if self._cuda is None else self._event
         """This moment of the work that is queued."""

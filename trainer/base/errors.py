@@ -82,7 +82,7 @@ class CannotStart(ValueError):
 
     def __init__(self, message: str | Problem):
         self.problem = message if isinstance(message, Problem) else None
-        """With the key at fault, if known."""
+        """The problem with the key at fault, if known."""
         super().__init__(message if isinstance(message, str) else message.sentence())
 
     def as_config_error(self, where: Callable[[str], str] = lambda key: "") -> ConfigError | None:

@@ -14,7 +14,7 @@ PHASES = (
     "its start", "the making of the data", "callbacks and logging", "evaluation", "a checkpoint", "data", "forward",
     "backward", "update", "a synchronization of all workers",
 )  # fmt: skip
-"""In the order in which workers that have done the same steps pass them; a worker in the last one waits for others."""
+"""Phases in the order in which workers at the same step pass them; a worker in the last one waits for others."""
 START, PREPARATION, CALLBACKS, EVALUATION, CHECKPOINT, DATA, FORWARD, BACKWARD, UPDATE, SYNCHRONIZATION = range(
     len(PHASES)
 )

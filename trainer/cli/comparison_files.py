@@ -140,4 +140,4 @@ WRITERS: Mapping[str, Callable[[Comparison, Path], None]] = {
     ".png": write_png,
     ".html": write_html,
 }
-"""By the suffix of the file."""
+"""Writers by the suffix of the file."""

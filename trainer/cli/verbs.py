@@ -23,12 +23,12 @@ class Flag:
 
     @property
     def key(self) -> str:
-        """Its attribute in the parsed arguments."""
+        """Attribute of the flag in the parsed arguments."""
         return self.names[0].removeprefix("--").replace("-", "_")
 
     @property
     def usage(self) -> str:
-        """Its form in help pages."""
+        """The flag as help pages show it."""
         return f"{', '.join(reversed(self.names))} {self.value}".rstrip()
 
 

@@ -1,1 +1,1 @@
-"""From YAML and overrides to a checked config: composition by Hydra, rules, messages, the reference of keys."""
+"""Composition of YAML and overrides to a checked config: by Hydra, with rules, messages, the reference of keys."""

@@ -165,7 +165,7 @@ def _strategy_workers(config: Config) -> Iterator[Problem]:
 
 
 def _strategy_name(config: Config) -> str:
-    """Its name on the command line; that of its class where it is the user's."""
+    """Name of the strategy on the command line, or of its class if it is the user's."""
     name = config.strategy.target.rpartition(".")[2]
     return config.strategy.target.split(".")[-2] if declared_before_import(config.strategy.target) else name
 

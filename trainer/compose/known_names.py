@@ -162,7 +162,7 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
         "qmc": "hydra.sweeper.sampler._target_=optuna.samplers.QMCSampler",
     },
 }  # fmt: skip
-"""By group: names of choices in other tools, and the overrides that do the same here."""
+"""Names of choices in other tools by group, and the overrides that do the same here."""
 
 
 def _switch(on: str, off: str) -> dict[str, str]:
@@ -243,7 +243,7 @@ _VALUES_HERE: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("binary_crossentropy", "bceloss", "bcewithlogitsloss", "bce_with_logits"), "bce"),
         "focal_loss": "focal", "focalloss": "focal"},
 }  # fmt: skip
-"""By Leyden's key: values of other tools, and the one that does the same here."""
+"""Values of other tools by Leyden's key, and the one that does the same here."""
 
 _ABSENT: Mapping[str, str] = {
     "do_train do_eval do_predict": "is not needed: `leyden` trains, validates and tests; `leyden eval RUN` and "

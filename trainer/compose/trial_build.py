@@ -31,7 +31,7 @@ from ..core.task_contract import defines
 _BATCH = 2
 _UNKNOWN_CLASSES = 10
 _EPOCHS = 10_000
-"""In which images of other sizes are looked for."""
+"""Epochs in which images of other sizes are looked for."""
 _META_LIMITS = re.compile(r"\bmeta\b|\bmeta_|autocast|\bfake|FakeTensor", re.IGNORECASE)
 """Messages about limits of the meta device, which a real device does not have."""
 _DEVICE_SPECIFIC = re.compile(r"fused|capturable|foreach|cuda", re.IGNORECASE)

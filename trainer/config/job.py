@@ -18,7 +18,7 @@ class JobSpec:
     verb: str = "train"
     """train | resume | eval."""
     checkpoint: Path | None = None
-    """Of resume and eval; None: the newest whole one."""
+    """Checkpoint of resume and eval; the newest whole one if None."""
     shares_folder: bool = True
     """Whether all processes see the run folder of the first; else each has one of its own."""
 

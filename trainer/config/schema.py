@@ -42,7 +42,7 @@ class AssumedData(Strict):
     """Figures of a dataset for the planner, which reads none of it; None: unknown."""
 
     train_samples: Count | None = None
-    """Of an epoch."""
+    """Samples of an epoch."""
     classes: Count | None = None
     samples_per_second: Positive | None = None
     """That one worker reads and decodes."""
@@ -67,7 +67,7 @@ class DatasetConfig(Target):
     max_bad_samples: Annotated[int, Field(ge=0), RESUMABLE]
     check_files_s: Annotated[float, Field(ge=0.0), RESUMABLE]
     changed: Annotated[Literal["refuse", "accept"], RESUMABLE]
-    """Of `leyden resume`, for the session that it begins: whether the data may be another than before."""
+    """What `leyden resume` says for the session that it begins: whether the data may be another than before."""
     assumed: AssumedData
 
 
@@ -130,7 +130,7 @@ class Model(Target):
 
     @property
     def weights(self) -> str | PinnedWeights | None:
-        """Where the initial weights come from; None: the seed."""
+        """File, run or hub from which the initial weights come; None if the seed decides."""
         return None if isinstance(self.pretrained, bool) else self.pretrained
 
 
@@ -207,7 +207,7 @@ class Composition(Strict):
     choices: dict[str, str | None] = Field(default_factory=dict)
     """The file that each config group takes."""
     overrides: list[str] = Field(default_factory=list)
-    """As typed, including those of a sweep."""
+    """Overrides as typed, including those of a sweep."""
     swept: list[str] = Field(default_factory=list)
     """Keys and groups that the run's sweep varies."""
 
@@ -307,9 +307,9 @@ class Config(Strict):
     composition: Composition = Composition()
     """Written when the config is frozen."""
     doctor: Doctor | None = None
-    """None: the run trains."""
+    """Settings of `leyden doctor`; None if the run trains."""
     pipeline: Pipeline | None = None
-    """None: the run trains a model of its own."""
+    """Trials of a hopping run; None if the run trains a model of its own."""
     processes: Processes | None = None
     """Processes declared by the strategy's class, see `with_processes`; None: not computed yet."""
 
@@ -346,7 +346,7 @@ class Config(Strict):
 EVALUATION_DEVICE = "LEYDEN_EVALUATION_DEVICE"
 """Environment variable that passes `leyden eval RUN topology.device.kind=...` to workers: eval writes no file."""
 EVALUATION_DATASET = "LEYDEN_EVALUATION_DATASET"
-"""As EVALUATION_DEVICE for `leyden eval RUN dataset=...`: in JSON the nodes that differ, and the run's own dataset."""
+"""Environment variable that passes `leyden eval RUN dataset=...`: in JSON the nodes that differ, and the own data."""
 
 
 def with_processes(config: Config) -> Config:

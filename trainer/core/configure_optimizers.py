@@ -30,7 +30,7 @@ class ScheduleEntry:
     strict: bool = True
     """Whether a monitored metric that was not logged ends the run; else the scheduler waits."""
     name: str | None = None
-    """Its name in LearningRateMonitor."""
+    """Name of the schedule in LearningRateMonitor."""
     reduce_on_plateau: bool = False
     """Whether the scheduler's step takes the monitored value."""
     counts_batches: bool = False

@@ -65,7 +65,7 @@ def of_dataset(dataset: Any) -> DatasetDeclarations:
 
 
 def of_augmentation(augment: Any) -> AugmentationDeclarations:
-    """None declares nothing."""
+    """What an augmentation declares; nothing if it is None."""
     return _declared(augment, AugmentationDeclarations)
 
 

@@ -85,7 +85,7 @@ class StrategyContract(StrategyDeclarations):
 
     @property
     def ticket_source(self) -> TicketSource | None:
-        """Where asynchronous workers get their next samples from; None: all workers make the same steps."""
+        """Source of the next samples of asynchronous workers; None if all workers make the same steps."""
         return None
 
     # --- building and training
@@ -210,7 +210,7 @@ class StrategyContract(StrategyDeclarations):
         return values
 
     def tensor_slices(self, task: nn.Module, values: dict[str, torch.Tensor]) -> dict[str, TensorSlice]:
-        """Of the same tensors, those that each worker saves its own slice of."""
+        """Slices of those of the same tensors of which each worker saves its own part."""
         return {}
 
     def local_tensors(

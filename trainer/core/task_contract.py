@@ -54,7 +54,7 @@ class TakesTargets(Protocol):
     """A task, or its class, with or without the contract, that says which targets it takes."""
 
     multi_label: bool | None
-    """As of TaskContract."""
+    """What TaskContract's `multi_label` says."""
 
 
 def takes_multi_label(task: object) -> bool | None:
@@ -63,5 +63,5 @@ def takes_multi_label(task: object) -> bool | None:
 
 
 def class_probabilities(task: object, scores: "Tensor") -> "Tensor":
-    """Of scores (batch, classes): their softmax, or of a task whose images have any number of classes their sigmoid."""
+    """Probabilities of scores (batch, classes): their softmax; their sigmoid if images have any number of classes."""
     return scores.sigmoid() if takes_multi_label(task) is True else scores.softmax(1)

@@ -17,7 +17,7 @@ class WorkRange:
     """Number of the work range: every worker announces it, and a repeated announcement has the same number."""
     epoch: int
     first_round: int
-    """Of the epoch."""
+    """First round of the epoch."""
     end_round: int
     step: int
     """Rounds trained before this work range, over all epochs."""

@@ -75,7 +75,7 @@ def end_readers(loader: DataLoader[Any]) -> None:
 
 
 def at_each_epoch(call: Callable[[], None]) -> None:
-    """In a process that reads for a loader: have this called before the first sample of every epoch."""
+    """Have this called before the first sample of every epoch, in a process that reads for a loader."""
     create = _DatasetKind.create_fetcher
 
     def begun(*arguments: Any) -> Any:

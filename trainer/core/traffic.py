@@ -22,11 +22,11 @@ class Workload:
     batch_size: int = 1
     """Global. The step is computed in one part (accumulate_grad_batches: 1)."""
     image_shape: Sequence[int] = ()
-    """Of one sample: for strategies that divide activations."""
+    """Shape of one sample's image: for strategies that divide activations."""
     forward: Callable[[nn.Module, Tensor], Any] = field(default=lambda network, images: network(images))
     """How the task calls the network in training."""
     activation_bytes: int | None = None
-    """Of an activation; None: as a parameter."""
+    """Bytes of an activation; as of a parameter if None."""
     device: Literal["cpu", "cuda"] = "cpu"
     """CPU: collectives go through gloo, whose reduce-scatter is an all-reduce, and block."""
 

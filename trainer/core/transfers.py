@@ -63,7 +63,7 @@ class Transfer:
     needed_by: Phase = "update"
     """Phase that waits for it."""
     after_gradients: int | None = None
-    """In backward: number of elements, in the order of `Workload.parameters`, whose gradients it needs; None: starts
+    """Elements, in the order of `Workload.parameters`, whose gradients a transfer in backward needs; None: starts
     with its phase. In forward: elements, in the same order, of the layers that then are still to come."""
     busiest_bytes: float = 0.0
     """Largest number of bytes sent by one worker; with pattern `servers`, passed by one server."""
@@ -91,7 +91,7 @@ class Placement:
 
     @classmethod
     def of(cls, topology: Topology) -> "Placement":
-        """Of the workers and servers of a topology."""
+        """Placement of the workers and servers of a topology."""
         return cls(topology.workers, topology.devices_per_node, topology.server_placement == "first_node")
 
     def node(self, rank: int) -> int:
@@ -151,7 +151,7 @@ class DividedModule(NamedTuple):
     """A module of the network of which a device computes and holds a part."""
 
     path: str
-    """As in `named_modules` of the workload's network; of nested ones the innermost counts."""
+    """Path of the module in `named_modules` of the workload's network; of nested ones the innermost counts."""
     work: float
     """Part of its arithmetic for `DeviceShare.samples` samples."""
     parameters: float
@@ -175,7 +175,7 @@ class DeviceShare:
     """
 
     samples: int
-    """Of a step, that go through the device's network."""
+    """Samples of a step that go through the device's network."""
     divided: tuple[DividedModule, ...] = ()
     parameters: float = 1.0
     gradients: float = 1.0

@@ -14,7 +14,7 @@ class RowLayout(NamedTuple):
     """How the rows of a batch lie in memory, as those of an earlier batch did."""
 
     rows: int
-    """Of each sample."""
+    """Rows of each sample."""
     shape: torch.Size
     """Channels, height, width."""
     dtype: torch.dtype
@@ -22,7 +22,7 @@ class RowLayout(NamedTuple):
 
     @classmethod
     def of(cls, images: Tensor, rows: int) -> "RowLayout | None":
-        """Of a batch with so many rows a sample; None: of another number of dimensions."""
+        """Layout of a batch with so many rows a sample; None if it has another number of dimensions."""
         if images.dim() != 4:
             return None
         last = not images.is_contiguous() and images.is_contiguous(memory_format=torch.channels_last)

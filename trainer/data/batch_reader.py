@@ -70,7 +70,7 @@ class WholeBatches:
 
 
 class WholeViewBatches:
-    """As `WholeBatches`, for an augmentation that changes the batch on its device and chooses no crops.
+    """Batches like `WholeBatches`, for an augmentation that changes the batch on its device and chooses no crops.
 
     Args:
         size: height and width to which images are resized.
@@ -89,5 +89,5 @@ class WholeViewBatches:
 
 
 def _indices(pairs: Pairs) -> Tensor:
-    """Of the samples: int64 (samples,)."""
+    """Indices of the samples: int64 (samples,)."""
     return torch.from_numpy(np.fromiter((index for index, _ in pairs), np.int64, len(pairs)))

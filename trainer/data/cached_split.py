@@ -23,7 +23,7 @@ from .splits import Splits, evaluation_sample, no_labels, plain_sample
 
 _CHUNK = 16
 _PART = 0.8
-"""Of the free memory, that a cache may take."""
+"""Share of the free memory that a cache may take."""
 Read = Callable[[Dataset, int, int], tuple[Tensor, Label]]
 
 

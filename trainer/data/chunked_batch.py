@@ -28,7 +28,7 @@ class ChunkedBatch(Generic[Sample]):
         self._pairs = pairs
         self._chunk = chunk
         self.layout = layout
-        """Of its rows: once it is read, as they are."""
+        """Layout of the batch's rows: once it is read, as they are."""
         self.lent = lent
         starts = range(0, len(pairs), chunk)
         self._parts: list[tuple[Sequence[Sample], list[str]] | None] = [None] * len(starts)
@@ -83,7 +83,7 @@ class ChunkedBatch(Generic[Sample]):
             self._finish()
 
     def _rooms(self, first: int, count: int) -> Sequence[Tensor | None]:
-        """Of each sample, its part of the batch's memory."""
+        """Each sample's part of the batch's memory."""
         if self.lent is None or self.layout is None:
             return [None] * count
         rows = self.layout.rows

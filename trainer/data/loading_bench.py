@@ -28,7 +28,7 @@ class LoadingBench:
     """What was measured."""
 
     images_per_second: dict[int, float]
-    """By number of reading threads; 0: the loop itself reads."""
+    """Images a second by number of reading threads; with 0 the loop itself reads."""
     threads: int
     """The number that reads the most."""
     cpu_ms: dict[str, float]

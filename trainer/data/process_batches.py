@@ -97,7 +97,7 @@ class SentBatch(NamedTuple):
     """Without its images, if they are in a slot."""
     in_slot: bool
     layout: RowLayout | None
-    """Of the images, where later ones may be put into slots."""
+    """Layout of the images, if later ones may be put into slots."""
 
 
 class _Wanted:

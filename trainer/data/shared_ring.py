@@ -19,7 +19,7 @@ class SharedSlot(NamedTuple):
     """Room for the images of a batch, as another process finds it."""
 
     serial: int
-    """Of the ring."""
+    """Serial number of the ring."""
     path: str
     start: int
     end: int

@@ -57,7 +57,7 @@ class Reader(Generic[Sample]):
     def samples(
         self, wanted: Sequence[tuple[int, int]], problems: list[str], rooms: Sequence[Tensor | None] | None = None
     ) -> Iterator[Sample]:
-        """As `__getitems__`, one after another.
+        """The samples that `__getitems__` gives, one after another.
 
         Args:
             problems: takes the errors.

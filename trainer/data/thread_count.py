@@ -34,7 +34,7 @@ class ThreadCount:
         """Whether all that was begun with another number is read."""
 
     def after_batch(self) -> None:
-        """To be called after each batch."""
+        """Count a batch; to be called after each."""
         if self._chosen:
             return
         threads = self._threads

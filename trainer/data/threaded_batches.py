@@ -23,7 +23,7 @@ class LoadedBatch(NamedTuple):
     """A batch as the loop takes it."""
 
     batch: Any
-    """On the device, if it was copied there ahead; None: every sample was unreadable."""
+    """The batch, on the device if it was copied there ahead; None if every sample was unreadable."""
     keys: Tensor | None
     """`ViewKeys.keys` of the batch, in host memory; None: the batch has none."""
     problems: list[str]

@@ -22,7 +22,7 @@ class SampleViews(NamedTuple):
     number: int
     """Index of the sample in the training data."""
     keys: Sequence[int]
-    """Of each view."""
+    """Keys of the views."""
     flips: Sequence[bool] | None
     """Whether each view is still to be mirrored; None: none is, as the augmentation chooses none."""
 
@@ -58,7 +58,7 @@ class ViewReader:
         return self._read(dataset, index, key, None)
 
     def into(self, dataset: Dataset, index: int, key: int, room: Tensor) -> SampleViews:
-        """As a call, with the images in `room` if they fit and the dataset can write them there."""
+        """Read as a call does, with the images in `room` if they fit and the dataset can write them there."""
         fits = self._writes and room.shape[2:] == self._size and room.dtype is torch.uint8
         return self._read(dataset, index, key, room if fits else None)
 

@@ -50,7 +50,7 @@ class Gradients:
             self._log(norm)
 
     def forget_norm(self) -> None:
-        """Of the step before: it must not be logged for a step without one."""
+        """Forget the norm of the step before: it must not be logged for a step without one."""
         if self._entry is not None:
             self._entry.of_step.clear()
 

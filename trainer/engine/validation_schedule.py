@@ -14,9 +14,9 @@ class ValidationSchedule:
 
     steps_per_epoch: int
     every_n_epoch: int | None
-    """None: steps are counted across epochs."""
+    """Epochs between validations; steps are counted across epochs if None."""
     every_n_steps: int | None
-    """None: validation is at the end of an epoch."""
+    """Steps between validations; at the end of an epoch if None."""
 
     @classmethod
     def of(cls, trainer: Trainer, steps_per_epoch: int) -> "ValidationSchedule":

@@ -47,7 +47,7 @@ def serve(descriptor: int, client: int) -> str:
 
 
 def prepare(config: Config) -> None:
-    """As `prepare_agent`, for a run whose agent will be this process, if any is."""
+    """Prepare like `prepare_agent`, for a run whose agent will be this process, if any is."""
     if config.launcher == "local":
         prepare_agent(config)
 

@@ -63,7 +63,7 @@ def start_here(job: JobSpec, listens: bool = True) -> int:
 
 
 def _start_and_record(job: JobSpec, listens: bool) -> int:
-    """As `_start`; where the host fails this process, which no worker can record, it is recorded."""
+    """Start like `_start`, and record a failure of the host in this process, which no worker can record."""
     try:
         return _start(job, listens)
     except Exception as error:

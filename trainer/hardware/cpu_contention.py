@@ -19,7 +19,7 @@ _ROUNDING = 1.1
 """Busy time beyond this multiple of what the processors have is a counter that jumped, as of a virtual machine."""
 
 FamilyTime = Mapping[tuple[int, float], tuple[float, float]]
-"""Of each process of a tree, by its id and start: CPU seconds of its own, and of children that it has waited for."""
+"""CPU seconds of each process of a tree, by its id and start: its own, and those of children that it has waited for."""
 
 
 @dataclass(frozen=True)

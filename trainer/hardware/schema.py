@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Count = Annotated[int, Field(ge=1)]
 RESUMABLE = "resumable"
-"""In the annotation of a key that `leyden resume` may change. What does not say so is part of a run's identity."""
+"""Mark in the annotation of a key that `leyden resume` may change. A key without it is part of a run's identity."""
 
 
 class Strict(BaseModel):
@@ -43,9 +43,9 @@ class Device(Strict):
     sockets: list[Index] | None = None
     """Socket of each device of a node, in the order of the devices."""
     price_per_hour: Positive | None = None
-    """In a currency of the user's."""
+    """Price in a currency of the user's."""
     watts: Positive | None = None
-    """At full load."""
+    """Watts at full load."""
 
 
 class Link(Strict):
@@ -87,7 +87,7 @@ class Collective(Strict):
     """Over the devices of one node, or over those of all nodes."""
     workers: Annotated[int, Field(ge=2)]
     bytes: Annotated[list[Count], Field(min_length=1)]
-    """Of each worker's tensor, in increasing order."""
+    """Bytes of each worker's tensor, in increasing order."""
     ms: Annotated[list[Positive], Field(min_length=1)]
     """Time by these sizes."""
 
@@ -103,9 +103,9 @@ class Host(Strict):
     cores_per_socket: Count | None = None
     memory_gb: Positive | None = None
     price_per_hour: Positive | None = None
-    """Of a node without its devices."""
+    """Price of a node without its devices."""
     watts: Positive | None = None
-    """Of a node without its devices, at full load."""
+    """Watts of a node without its devices, at full load."""
 
 
 class Slurm(Strict):
@@ -119,7 +119,7 @@ class Slurm(Strict):
     gres: str | None = None
     gpus_per_node: int | str | None = None
     gpus_per_task: int | str | None = None
-    """Of the one task of a node, the agent that starts its workers."""
+    """GPUs of the one task of a node, the agent that starts its workers."""
     mem: int | str | None = None
     cpus_per_task: Count | None = None
     exclude: str | None = None

@@ -72,7 +72,7 @@ class Coordinator:
         self._handles: dict[int, WorkerHandle] = {}
         self._trials: dict[int, HoppingTrial] = {}
         self._epochs: list[int] = []
-        """Of every trial, including those already done."""
+        """Epochs of every trial, including those already done."""
         self._ended: EndReason | None = None
         self._status = "failed"
         self._closed, self._group_failed = threading.Event(), threading.Event()

@@ -40,7 +40,7 @@ class SubEpochOrder:
 
     request: StartSubEpoch
     incoming: IncomingSnapshot | None
-    """None: the model comes from a checkpoint, or is new."""
+    """Snapshot that is on its way; None if the model comes from a checkpoint, or is new."""
 
 
 class CoordinatorClient:

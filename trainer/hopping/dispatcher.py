@@ -18,7 +18,7 @@ from .trials import HoppingTrial, restore_position, snapshots_to_save
 from .worker_handle import Assignment, WorkerHandle
 
 NO_PARTITION = -1
-"""In place of a partition: nothing is trained, the trial is tested and its run ends."""
+"""Number in place of a partition: nothing is trained, the trial is tested and its run ends."""
 _LEAD_S = 0.25
 """Minimum time before a worker is idle at which its next sub-epoch is decided and the model sent."""
 

@@ -82,7 +82,7 @@ class SubEpochCompleted:
     status: str
     """"left": the model hops on. "done": it is trained and tested. Else the status of a stopped run."""
     epoch: int
-    """Of the model, now."""
+    """Epoch of the model now."""
     step: int
     began: float
     """Seconds since the epoch."""
@@ -91,7 +91,7 @@ class SubEpochCompleted:
     """Seconds of them in the training loop."""
     metrics: dict[str, float]
     snapshot: SnapshotMetadata | None
-    """Of the model that hops on."""
+    """Snapshot of the model that hops on."""
     log: list[LogEntry]
 
 
@@ -138,7 +138,7 @@ class StartSubEpoch:
     """Number of the run folder in the config's list."""
     epoch: int
     partitions: list[int]
-    """Of this epoch so far; the last is to be trained on. Empty: the trial is tested and its run ends."""
+    """Partitions of this epoch so far; the last is to be trained on. Empty if the trial is tested and its run ends."""
     stop_reason: str | None
     """Why it ends early."""
     snapshot: SnapshotMetadata | None

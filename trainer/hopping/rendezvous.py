@@ -7,7 +7,7 @@ from ..launch.store import Store
 SAVE_TIMEOUT_S = 30.0
 """Time for workers to save their models at the end of a run that is stopped or has failed."""
 PROTOCOL = "pipeline"
-"""Of the connections between workers and coordinator."""
+"""Protocol of the connections between workers and coordinator."""
 _KEY = "leyden/pipeline/coordinator"
 
 

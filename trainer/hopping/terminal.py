@@ -39,7 +39,7 @@ class Terminal:
 
     @classmethod
     def captured(cls) -> "Terminal | None":
-        """None: standard output is no terminal, or one that cannot redraw."""
+        """The terminal, with output captured; None if standard output is none, or one that cannot redraw."""
         can = os.isatty(_STDOUT) and not Console(file=sys.stdout, force_terminal=True).is_dumb_terminal
         return cls() if can else None
 

@@ -33,11 +33,11 @@ class HoppingTrial:
     """One model."""
 
     number: int
-    """In the config's list of run folders."""
+    """Number in the config's list of run folders."""
     folder: Path
     config: Config
     checkpoint: Path | None = None
-    """Where its first sub-epoch continues from."""
+    """Checkpoint that its first sub-epoch continues from."""
     snapshots: list[Replicas] = field(default_factory=list)
     """Newest first; an older one is kept until a newer one is on two workers, or on disk."""
     trained_by: int | None = None

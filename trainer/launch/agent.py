@@ -120,7 +120,7 @@ def _report(job: WorkerSpec, failure: Failure) -> None:
 
 
 def _write_times(run_dir: Path) -> dict[Path, int]:
-    """Of the run's checkpoints."""
+    """Times at which the run's checkpoints were written."""
     return {path: path.stat().st_mtime_ns for path in saved(run_dir)}
 
 

@@ -58,11 +58,11 @@ class ChildProcess:
         return self._pid
 
     def poll(self) -> int | None:
-        """Its exit code, -9 after SIGKILL; None while it runs."""
+        """Exit code, -9 after SIGKILL; None while it runs."""
         return self._wait(os.WNOHANG)
 
     def wait(self) -> int:
-        """Its exit code, once it has ended."""
+        """Wait until it has ended. Returns the exit code."""
         code = self._wait(0)
         assert code is not None
         return code

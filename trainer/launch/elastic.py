@@ -29,7 +29,7 @@ class ElasticWorkerGroup(WorkerGroup):
     ):
         super().__init__(job, restart_count, node, store, peers, signals)
         self._restart_at: dict[int, float] = {}
-        """By the worker's number: when to restart it, by the monotonic clock."""
+        """Times at which workers are to be restarted, by their numbers and the monotonic clock."""
         self._reported: set[Role] = set()
         """Failed incarnations that servers and user have been informed of."""
 

@@ -33,7 +33,7 @@ class ErrorRecord:
     message: str
     users_mistake: bool
     traceback: str
-    """For the terminal."""
+    """Traceback for the terminal."""
     refused: bool = False
     """Whether the preflight raised it."""
     problem: dict[str, Any] = field(default_factory=dict)

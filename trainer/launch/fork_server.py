@@ -74,7 +74,7 @@ class ForkServer:
             return self.fork_with(spec, [nothing.fileno() if spec.new_session else 0, 1, 2], ".")
 
     def fork_with(self, spec: ProcessSpec, streams: Sequence[int], folder: str) -> "ForkedProcess":
-        """As `fork`, with other descriptors of standard input, output and errors, and another working directory."""
+        """Fork with other descriptors of standard input, output and errors, and another working directory."""
         process = ForkedProcess(self, spec)
         self._unanswered.append(process)
         umask = os.umask(0o077)

@@ -41,7 +41,7 @@ class NodeState:
     channel: _FollowerChannel | None = None
     info: NodeInfo | None = None
     lost: str | None = None
-    """Its name, where its agent is lost."""
+    """Name of a node whose agent is lost."""
     failing: bool = False
     workers_finished: bool = False
     stall: Sequence[ProgressReport] | None = None

@@ -36,7 +36,7 @@ class StartWorkers:
     verb: str
     checkpoint: Path | None
     store_port: int
-    """At the leader's address."""
+    """Port of the store at the leader's address."""
     reason: str
     """Why the previous worker group ended; "" for the first."""
 

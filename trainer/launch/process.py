@@ -21,7 +21,7 @@ class ProcessExit:
 
     role: Role
     code: int
-    """As `subprocess` has it: -9 after SIGKILL."""
+    """Exit code as `subprocess` has it: -9 after SIGKILL."""
     time: float
     """When the agent noticed, in seconds since the epoch."""
     killed_by_agent: bool
@@ -64,7 +64,7 @@ class Process:
         self._child = spawn(spec) if fork_server is None else fork_server.fork(spec)
 
     def poll(self) -> ProcessExit | None:
-        """Its exit, once it has ended."""
+        """Exit of the process; None while it runs."""
         code = self._child.poll() if self.exit is None else None
         if code is not None:
             error = self._failure or self._error_files.read_error(self.role.name)
@@ -104,11 +104,11 @@ class Process:
             self._child.send_signal(STACK_SIGNAL)
 
     def heartbeat(self) -> HeartbeatReading:
-        """Its last heartbeat."""
+        """Last heartbeat of the process."""
         return self._error_files.read_heartbeat(self.role.name) or HeartbeatReading(0, 0, START)
 
     def stacks(self) -> str:
-        """Its answer to `request_stacks`; "" where there is none."""
+        """Stacks that the process has answered `request_stacks` with; "" without an answer."""
         return self._error_files.read_stacks(self.role.name)
 
     @property
@@ -116,7 +116,7 @@ class Process:
         return self._child.pid
 
     def wait(self) -> ProcessExit:
-        """Its exit, which must be near."""
+        """Wait for the exit of the process, which must be near."""
         self._child.wait()
         process_exit = self.poll()
         assert process_exit is not None

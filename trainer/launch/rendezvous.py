@@ -10,7 +10,7 @@ from ..base.versions import versions
 from ..runs.folder import CHANGES, FROZEN
 
 PROTOCOL = "rendezvous"
-"""Of the connections between agents."""
+"""Protocol of the connections between agents."""
 
 
 class RendezvousError(Exception):

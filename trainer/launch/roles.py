@@ -41,20 +41,20 @@ class Role:
 
     @property
     def name(self) -> str:
-        """Of its files, see `error_files`."""
+        """Name of the role in its files, see `error_files`."""
         if self.kind == "server":
             return f"server-{self.number}"
         return str(self.number) if self.incarnation is None else f"{self.number}-{self.incarnation}"
 
     @property
     def title(self) -> str:
-        """In messages."""
+        """Name of the role in messages."""
         lockstep = self.kind == "worker" and self.incarnation is None
         return f"rank {self.number}" if lockstep else f"{self.kind} {self.number}"
 
     @property
     def rank(self) -> int:
-        """For summary.json: -1 for a server."""
+        """Rank in summary.json: -1 for a server."""
         return self.number if self.kind == "worker" else -1
 
 

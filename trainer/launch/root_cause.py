@@ -20,7 +20,7 @@ class Failure:
     title: str
     """The process: "rank 1", "server 0"; empty where `message` is complete."""
     rank: int
-    """For summary.json: -1 where it is no worker."""
+    """Rank in summary.json: -1 if it is no worker."""
     message: str
     users_mistake: bool = False
     traceback: str = ""

@@ -34,7 +34,7 @@ class WorkerSpec(JobSpec):
 
     worker_group: "type[WorkerGroup]" = field(default_factory=lambda: WorkerGroup)
     secret: bytes = field(default_factory=new_secret, repr=False)
-    """By which its processes recognize each other."""
+    """Secret by which its processes recognize each other."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class RunResult:
     failed: bool
     exits: Sequence[ProcessExit]
     cause: str | None = None
-    """For the user, where no process is the cause: the node whose agent was lost, an error of the coordinator."""
+    """Cause for the user if no process is it: the node whose agent was lost, an error of the coordinator."""
 
 
 class WorkerGroup:

@@ -24,11 +24,11 @@ class MeasuredRun:
     config: Config
     steps: int
     seconds: dict[str, float]
-    """By phase, see `PHASES`; communication is what computation waited for it."""
+    """Seconds by phase, see `PHASES`; communication is what computation waited for it."""
 
     @property
     def overhead(self) -> float:
-        """Of a step, beside its computation and its waits for the network."""
+        """Seconds of a step beside its computation and its waits for the network."""
         return max(0.0, self.seconds["data"]) + max(0.0, self.seconds["other"])
 
 
@@ -79,7 +79,7 @@ def same_device(one: Config, other: Config) -> bool:
 
 
 def computing_share(forecast: StepForecast) -> float:
-    """Of a step's measured computation, the part that it would take if nothing was sent beside it."""
+    """Share of a step's measured computation that it would take if nothing was sent beside it."""
     spent = dict(forecast.bound_by)
     computing = sum(spent.get(phase, 0.0) for phase in ("forward", "backward", "update"))
     slower = sum(spent.get(name, 0.0) for name in _SLOWER)

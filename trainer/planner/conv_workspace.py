@@ -65,7 +65,7 @@ def _padded(maps: Tensor, block: int) -> int:
 
 
 def _padded_weight(weight: Tensor) -> int:
-    """Of the blocked weight; few input channels are not padded."""
+    """Elements of the blocked weight; few input channels are not padded."""
     rows = -(-weight.shape[0] // _BLOCK) * _BLOCK
     columns = weight.shape[1] if weight.shape[1] < _BLOCK else -(-weight.shape[1] // _BLOCK) * _BLOCK
     return _bytes(weight) // (weight.shape[0] * weight.shape[1]) * rows * columns

@@ -25,7 +25,7 @@ class CountedBatches:
         self.counted = dict(sorted(counted.items()))
 
     def work(self, batch: int) -> StepWork:
-        """Of a step of `batch` samples of one device."""
+        """Work of a step of `batch` samples of one device."""
         if batch in self.counted:
             return self.counted[batch][0]
         low, high = (self.counted[each][0] for each in self._around(batch))
@@ -40,7 +40,7 @@ class CountedBatches:
         return StepWork(batch, tuple(layers), _between(low.update, high.update, part))
 
     def memory(self, batch: int) -> PeakMemory:
-        """Of a step of `batch` samples of one device."""
+        """Memory of a step of `batch` samples of one device."""
         if batch in self.counted:
             return self.counted[batch][1]
         first, second = self._around(batch)

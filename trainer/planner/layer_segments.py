@@ -35,7 +35,7 @@ class LayerSegments:
 
     def __init__(self) -> None:
         self._parts: list[list[_Segment]] = []
-        """Of each part of a step (accumulated gradients)."""
+        """Segments of each part of a step (accumulated gradients)."""
         self._first_nodes: list[int] = []
         self._by_node: list[_Segment] = []
         """The segment of the nodes from each of `_first_nodes` on."""

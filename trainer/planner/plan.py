@@ -267,7 +267,7 @@ def available_bytes(topology: Topology) -> float | None:
 
 
 def training_cost(topology: Topology, hours: float | None) -> TrainingCost:
-    """Of so many hours of all devices and nodes."""
+    """Cost of so many hours of all devices and nodes."""
     if hours is None:
         return TrainingCost()
     return TrainingCost(

@@ -30,7 +30,7 @@ class MemoryNeed:
 
 @dataclass(frozen=True)
 class TrainingCost:
-    """Of the whole training; None: a figure for it is missing."""
+    """Cost of the whole training; None if a figure for it is missing."""
 
     hours: float | None = None
     gpu_hours: float | None = None

@@ -36,7 +36,7 @@ class StepWork:
     batch: int
     """Samples of this device."""
     layers: tuple[LayerWork, ...]
-    """In the order of the forward; backward goes through them from the last to the first."""
+    """Layers in the order of the forward; backward goes through them from the last to the first."""
     update: Cost
 
     @property
@@ -73,7 +73,7 @@ class ComputeTimes:
     """When gradients exist: (elements so far, seconds since backward began), increasing in both; the last pair has all
     elements and the time of the whole backward."""
     source: str = "prior"
-    """Where it is known from: `measured` (a step of this config), `other device`, or `prior` (FLOP and peak alone)."""
+    """Source of the figure: `measured` (a step of this config), `other device`, or `prior` (FLOP and peak alone)."""
 
     @property
     def total(self) -> float:

@@ -20,7 +20,7 @@ class StorageLifetimes:
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
-        """By id of the storages that live."""
+        """Numbers of the storages that live, by id."""
         self._references: dict[int, weakref.ref[torch.UntypedStorage]] = {}
         self._kinds: list[Kind] = []
         self._sizes: list[int] = []

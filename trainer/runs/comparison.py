@@ -41,13 +41,13 @@ class ComparedRun:
     metrics: Mapping[str, float] = field(default_factory=dict)
     """The last value of each."""
     best: float | None = None
-    """Of callbacks.checkpoint.monitor, at the best checkpoint that is kept."""
+    """Best value of callbacks.checkpoint.monitor, at the best checkpoint that is kept."""
     steps: int | None = None
     samples_per_second: float | None = None
     bytes_a_step: float | None = None
     """Sent by a worker in a step."""
     checkpoint_bytes: int | None = None
-    """Of the newest checkpoint's file."""
+    """Bytes of the newest checkpoint's file."""
     why: str = ""
 
     @property

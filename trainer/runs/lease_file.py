@@ -33,7 +33,7 @@ class Contender:
         self.file = file
         self.lease = lease
         self._expiries: dict[tuple[Path, FoundLease], float] = {}
-        """By the local monotonic clock, of each state of a lease file that was seen."""
+        """Expiry of each state of a lease file that was seen, by the local monotonic clock."""
 
     def take_free(self) -> bool:
         """Take the lease if there is none. Returns whether it is taken."""

@@ -74,12 +74,12 @@ class FoundLease:
     """State of a lease file: two equal ones are the same lease, not renewed in between."""
 
     lease: Lease | None
-    """None: the content is no lease."""
+    """The lease; None if the content is none."""
     digest: str
-    """Of the content."""
+    """Digest of the content."""
     mtime_ns: int
     nonce: str
-    """Of the lease."""
+    """Nonce of the lease."""
 
 
 def read_lease(file: Path) -> FoundLease | None:
@@ -162,7 +162,7 @@ def holds_open(lease: Lease, folder: Path) -> bool:
 
 
 def boot_id() -> str:
-    """Of this start of the host's kernel; "" where it is not known."""
+    """Id of this start of the host's kernel; "" if it is not known."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     return ""

@@ -47,7 +47,7 @@ class SlurmJob:
     state: str
     reason: str
     expected_start: str | None = None
-    """Of a pending job, in local time: 2026-11-24T06:00:00; None while Slurm has not planned it."""
+    """Expected start of a pending job in local time, 2026-11-24T06:00:00; None while Slurm has not planned it."""
 
     @property
     def is_pending(self) -> bool:

@@ -37,7 +37,7 @@ def looks_harmless(path: Path) -> bool:
 
 
 def is_harmless(text: str) -> bool:
-    """As `looks_harmless`, of a text that is read already."""
+    """Whether a text that is read already is harmless, see `looks_harmless`."""
     deepest = limited_yaml.MAX_DEPTH
     brackets = text.count("[") + text.count("{")
     return brackets <= deepest and "&" not in text and " " * 2 * deepest not in text and len(text) < 1 << 18

@@ -98,4 +98,4 @@ DECLARATIONS: dict[str, type[StrategyDeclarations]] = {
     "single.Single": OneWorker,
     "spatial.Spatial": OwnBatchShares,
 }
-"""By the class's path below leyden.trainer.strategies. Each class inherits its own, which a test checks."""
+"""Declarations by the class's path below leyden.trainer.strategies. Each class inherits its own: a test checks it."""

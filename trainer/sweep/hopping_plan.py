@@ -45,7 +45,7 @@ class HoppingPlan:
         self._composer = composer
         self._settings = {name: value for name, value in settings.items() if name != "_target_"}
         self._values: dict[str, Any] | None = None
-        """Of the hopping run."""
+        """Values of the hopping run."""
         self._shared: dict[str, Any] = {}
         self._first_trial = ""
         raise_all(self._problems())

@@ -14,10 +14,10 @@ BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
 """Hydra's grid sweeper, whose trials are known from the start."""
 
 QUEUED = -1
-"""In place of the exit code: the trial is a job of Slurm."""
+"""Value in place of the exit code of a trial that is a job of Slurm."""
 
 WAITING = -2
-"""In place of the exit code: a command on each host starts the trial."""
+"""Value in place of the exit code of a trial that a command on each host starts."""
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ from ...compose.reference.yaml_library import Library
 from ..verbs import HELP, VERBS, VERSION, Flag, Verb
 
 FILE = Path(__file__).with_name("index.txt")
-"""In a wheel; an editable install has none."""
+"""The index in a wheel; an editable install has none."""
 _KINDS = {"DIR": "dir", "FILE": "file", "FILE.yaml": "file"}
-"""By the placeholder of a flag's value."""
+"""Kinds of values by the placeholder of a flag's value."""
 _PATHS = re.compile("RUN|SWEEP|FOLDER|DIR|PHOTOS")
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...diagnostics.inspection.report.findings import Distribution, Omitted, Picture
 
 FOLDER = "inspect"
-"""Of the pictures, in the run folder."""
+"""Folder of the pictures, in the run folder."""
 
 
 def inspect_run(parsed: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from .links import EventLinks
 from .start_page import StartPage, named
 
 _EVERY_S = 5.0
-"""As often as TensorBoard looks for new events."""
+"""Seconds between two looks at the runs: TensorBoard looks for new events as often."""
 
 
 def main(port: str, *words: str) -> int:

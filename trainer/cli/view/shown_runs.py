@@ -86,7 +86,7 @@ class _RunConfig(NamedTuple):
     swept: tuple[str, ...]
     monitor: Any
     title: str
-    """Of a trial; "": it is none."""
+    """Title of a trial; "" if the run is none."""
 
 
 def _changed_at(folder: Path) -> tuple[int, ...]:

@@ -22,7 +22,7 @@ from ...core.network.trained_network import network_of
 from ...core.state import RunState
 
 FOLDER = "inspect"
-"""Of the newest pictures, in the run folder."""
+"""Folder of the newest pictures, in the run folder."""
 
 
 class Inspection(CallbackContract):

@@ -77,7 +77,7 @@ class WeightAverage(CallbackContract):
                 raise ValueError(f"the average of {name} has NaN or infinite values")
 
     def whole_average(self, state: RunState) -> dict[str, Tensor]:
-        """By the parameters' names, in one device's layout except for `pieces`. Collective."""
+        """The average by the parameters' names, in one device's layout except for `pieces`. Collective."""
         return state.contract.full_tensors(state.task, self._named(state))
 
     def own_parts(self, state: RunState, loaded: dict[str, Any]) -> list[Tensor]:
@@ -135,5 +135,5 @@ def local(tensor: Tensor) -> Tensor:
 
 
 def precise(tensor: Tensor) -> Tensor:
-    """In float32, if its type is less precise."""
+    """The tensor in float32 if its type is less precise."""
     return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor

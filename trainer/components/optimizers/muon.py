@@ -10,7 +10,7 @@ from typing_extensions import override
 from .per_parameter import PerParameterOptimizer, adam_direction
 
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
-"""Of the quintic iteration (Jordan et al. 2024): steepest at 0, singular values end between 0.7 and 1.2."""
+"""Coefficients of the quintic iteration (Jordan et al. 2024): steep at 0, singular values end between 0.7 and 1.2."""
 
 
 class Muon(PerParameterOptimizer):

@@ -95,7 +95,7 @@ class ClassificationLoss(nn.Module):
 
 
 def _binary_focal(scores: Tensor, target: Tensor, gamma: float) -> Tensor:
-    """Of each class (batch, classes)."""
+    """Focal loss of each class (batch, classes)."""
     present = target * _power(torch.sigmoid(-scores), gamma) * F.softplus(-scores)
     return present + (1 - target) * _power(torch.sigmoid(scores), gamma) * F.softplus(scores)
 

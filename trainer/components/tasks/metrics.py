@@ -29,7 +29,7 @@ _TOP = re.compile(r"top(\d+)")
 
 
 def names_of(wanted: Wanted) -> dict[str, dict[str, Any]]:
-    """By name: the arguments.
+    """Arguments of the metrics by name.
 
     Raises:
         ValueError: it holds something else.

@@ -107,5 +107,5 @@ class MultiLabel(TaskContract, LightningModule):
 
 
 def _right(scores: Tensor, targets: Tensor) -> Tensor:
-    """Of each sample and class, whether the prediction is right; bool (batch, classes)."""
+    """Whether the prediction of each sample and class is right; bool (batch, classes)."""
     return (scores.detach() > 0) == torch.gt(targets, 0.5)

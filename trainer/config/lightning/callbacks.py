@@ -36,7 +36,7 @@ _COUNTERPARTS = {
     "ModelPruning": ("strategies divide the parameters before the training, so none can be replaced in it", ""),
     "BasePredictionWriter": ("Leyden has no prediction loop", ""),
 }
-"""By Lightning class: the alternative in Leyden, and a remedy. Covers derived classes."""
+"""Alternative in Leyden by Lightning class, and a remedy. Covers derived classes."""
 _NEED_A_LOGGER = ("LearningRateMonitor", "DeviceStatsMonitor")
 
 

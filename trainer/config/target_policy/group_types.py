@@ -65,7 +65,7 @@ TYPES = {
     "callbacks": GroupType("a callback has hooks of Leyden's (on_...), or is Lightning's Callback", _is_callback),
     "logger": GroupType("a logger is a Logger of lightning", _lightning_class("Logger")),
 }  # fmt: skip
-"""By config group."""
+"""Types of what may be built, by config group."""
 
 
 def wrong_class(key: str, target: str, found: Any) -> Problem | None:

@@ -153,7 +153,7 @@ def _is_within(folder: object, run_dir: Path) -> bool:
 
 
 def foreign_targets(key: str, node: Mapping[str, Any]) -> Iterator[_Refused]:
-    """Of a node in a stranger's file: key, text and value of each name that may not be built."""
+    """Key, text and value of each name in a node of a stranger's file that may not be built."""
     return (each for name, found in _targets(key, node) for each in _refused_node(name, found))
 
 

@@ -81,7 +81,7 @@ class BackgroundWriter:
             self._thread = None
 
     def wait_for_parts(self, store: Store, keys: Sequence[str]) -> None:
-        """Of the first worker's thread: wait until all workers have written their files.
+        """Wait until all workers have written their files; called in the first worker's thread.
 
         Raises:
             Abandoned: one has failed, or this training ends by an error.

@@ -19,7 +19,7 @@ UNLIMITED = timedelta(days=30)
 """Timeout of a wait for a peer that may be busy for hours; of a dead one the connection closes at once."""
 ATTEMPTS = 3
 _TIMEOUT = timedelta(seconds=20)
-"""Of one step in which all members take part, once each of them is there."""
+"""Timeout of one step in which all members take part, once each of them is there."""
 _STEPS = 3
 """Steps between two decisions: connecting, the nonces, the proofs."""
 

@@ -57,7 +57,7 @@ class SampleKeys:
 
 
 class KeyedDropout(nn.Module):
-    """As nn.Dropout and its kin (Srivastava et al. 2014): zeroes with probability p, scales the rest by 1 / (1 - p).
+    """Dropout like nn.Dropout's (Srivastava et al. 2014): zeroes with probability p, scales the rest by 1 / (1 - p).
 
     Input: (batch, ...), one row for each of the current sample keys; others draw from the process's generator.
 
@@ -77,7 +77,7 @@ class KeyedDropout(nn.Module):
         self.layer = layer
         self.shared = shared
         self.region: Sequence[tuple[int, int]] | None = None
-        """For a worker that computes only a part of the layer: offset of the part and size of the whole, for each
+        """Region of a worker that computes only a part of the layer: offset of the part and size of the whole, for each
         dimension after the batch. None: the whole layer."""
         self.calls = 0
         """Calls in the current batch; each draws anew."""
@@ -173,8 +173,8 @@ class KeyedDropout(nn.Module):
 
 
 class KeyedAlphaDropout(KeyedDropout):
-    """As nn.AlphaDropout (Klambauer et al. 2017, arXiv 1706.02515, section 3): dropped units become SELU's lower
-    limit, and an affine map keeps mean and variance.
+    """Dropout like nn.AlphaDropout's (Klambauer et al. 2017, arXiv 1706.02515, section 3): dropped units become SELU's
+    lower limit, and an affine map keeps mean and variance.
 
     Args:
         whole_channels: as nn.FeatureAlphaDropout, one draw for each channel.

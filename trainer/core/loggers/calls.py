@@ -19,7 +19,7 @@ from .contract import LoggerContract
 Arguments = ParamSpec("Arguments")
 
 FILE = "loggers.json"
-"""By the logger's name in the config: the id of its run at a service, or its version."""
+"""File of the id of each logger's run at a service, or its version, by the logger's name in the config."""
 _ARGUMENTS = ("run_id", "experiment_key", "id", "version")
 """Arguments by which loggers go on with what they have begun: MLflow's, Comet's, W&B's, those that count versions."""
 _HARMLESS = re.compile(r"\w[\w.@+-]{0,127}")

@@ -31,7 +31,7 @@ def cut_logger(logger: Logger, step: int) -> None:
 
 
 def _cut_csv(logger: CSVLogger, step: int) -> None:
-    """Its writer deletes the file of an earlier one: the rows are put back."""
+    """Cut a CSV logger's rows: its writer deletes the file of an earlier one, so they are put back."""
     path = Path(logger.log_dir) / "metrics.csv"
     kept = path.with_name("metrics.csv.kept")
     if path.is_file():

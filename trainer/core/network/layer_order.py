@@ -6,7 +6,7 @@ from .blocks import repeated_blocks
 
 
 def layers_above(network: nn.Module) -> dict[str, int]:
-    """By parameter name, the number of layers between it and the output; 0 for the head.
+    """Number of layers between each parameter and the output, by its name; 0 for the head.
 
     A layer is a repeated block (Bottleneck, encoder block), or each module with parameters of a network without them.
     What is registered before the first block (stem, tokens, positions) is one layer below it, between two blocks it

@@ -12,7 +12,7 @@ from .name_patterns import matching
 from .output_layer import output_parameters
 
 Options = dict[str, dict[str, Any]]
-"""By parameter name: the options of its group that are not the optimizer's own."""
+"""Options by parameter name: those of its group that are not the optimizer's own."""
 
 
 def group_options(task: nn.Module, settings: Optimizer, batch_size: int, constructor: Callable[..., Any]) -> Options:

@@ -29,7 +29,7 @@ def not_learned(metrics: Mapping[str, float], found: Found, config: Config) -> s
 
 
 def _weights(config: Config) -> list[str]:
-    """Where pretrained weights are to be had: for few photographs they matter most."""
+    """Lines on where pretrained weights are to be had: for few photographs they matter most."""
     model = config.model
     if model is None or model.pretrained:
         return []

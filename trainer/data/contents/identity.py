@@ -21,7 +21,7 @@ _MOST = 6
 
 
 def fingerprints(splits: Splits) -> dict[str, str]:
-    """Of each split that the dataset has: number, classes and their names, and what the dataset adds to them."""
+    """Fingerprint of each split that the dataset has: number, classes and their names, and what the dataset adds."""
     own = {"train": splits.whole, "val": splits.val, "test": splits.test}
     return {name: _fingerprint(data) for name, data in own.items() if not (data is None or isinstance(data, Subset))}
 

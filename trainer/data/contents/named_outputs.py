@@ -17,7 +17,7 @@ class NamedOutputs(NamedTuple):
     """Outputs of a network whose classes have names."""
 
     names: tuple[str, ...]
-    """Of all outputs."""
+    """Names of all outputs."""
     of_classes: Tensor
     """The output of each class of the data, int64 (classes,)."""
 

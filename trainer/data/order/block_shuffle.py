@@ -14,7 +14,7 @@ class BlockShuffle(NamedTuple):
     """
 
     samples: int
-    """Of a block; the last block of the data may be shorter."""
+    """Samples of a block; the last block of the data may be shorter."""
     buffer: int
     """Blocks of a buffer, at most."""
 

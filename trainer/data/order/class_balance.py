@@ -10,7 +10,7 @@ EXPONENTS = {"class_balanced": 0.0, "square_root": 0.5}
 
 
 class ClassSampling:
-    """As many draws as there are samples, the classes in proportion to (their number of samples)^q.
+    """Balanced draws, as many as there are samples, the classes in proportion to (their number of samples)^q.
 
     Kang et al. 2020 (arXiv 1910.09217), eq. 1. A class that is drawn more often than it has samples is passed over
     several times, each time in another order and whole, before a sample is drawn again.

@@ -38,7 +38,7 @@ class ReadAhead:
         self._next: dict[int, _Block | None] = {}
 
     def reached(self, epoch: int, position: int, end: int) -> None:
-        """To be called before a batch is read.
+        """Ask for the samples to be read ahead; to be called before a batch is read.
 
         Args:
             position: samples of the epoch before it.
@@ -74,7 +74,7 @@ class ReadAhead:
 
 
 def reader_ahead(ahead: ReadAhead | None, epoch: int, batches: Sequence[Tensor]) -> Callable[[int], None]:
-    """To be called with the number of each batch before it is read: what is to be read ahead is asked for."""
+    """Function to be called with the number of each batch before it is read: it asks for what is to be read ahead."""
     if ahead is None:
         return lambda number: None
     positions = list(accumulate(map(len, batches), initial=0))

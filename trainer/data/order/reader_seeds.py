@@ -37,7 +37,7 @@ class ReaderSeeds:
             self._first(number)
 
     def begin_epoch(self, loader: Any, seed: int) -> None:
-        """To be called in the worker before an iterator of the loader is asked for."""
+        """Seed the readers of an epoch; to be called in the worker before an iterator of the loader is asked for."""
         if self._epoch_seed is not None:
             self._epoch_seed.fill_(seed)
             draw_base_seed(loader)

@@ -40,13 +40,13 @@ class SampleOrder:
     partition_order: Sequence[int] | Sequence[Sequence[int]] | None = None
     """One order for every epoch, or several, used in turn."""
     begun: dict[int, list[int]] = field(default_factory=dict)
-    """By epoch: partitions in the order of their visits, if decided during training."""
+    """Partitions in the order of their visits by epoch, if decided during training."""
     shuffled: bool = True
     """Whether each epoch has its own order; else all have that of the partitions (trainer.overfit_batches)."""
     held: Sequence[Tensor] | None = None
     """Sample indices of each partition; None: random ones of equal sizes."""
     partition_sizes: Sequence[int] | None = None
-    """Of the partitions, where `held` is not known; None: equal."""
+    """Sizes of the partitions if `held` is not known; equal if None."""
     blocks: BlockShuffle | None = None
     """How the consecutive samples of a partition are shuffled; None: all of them at once."""
     sampling: ClassSampling | None = None

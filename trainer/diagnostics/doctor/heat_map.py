@@ -7,7 +7,7 @@ from PIL import Image, ImageDraw, ImageFont
 from .results import Result
 
 _COLOURS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
-"""From slow to fast; distinguishable in grey and by the colour-blind."""
+"""Colours from slow to fast; distinguishable in grey and by the colour-blind."""
 _NARROWEST = 4.0
 """Minimum ratio of the colour scale, so that nearly equal links look alike."""
 _NOT_MEASURED = (225, 225, 225)

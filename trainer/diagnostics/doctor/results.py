@@ -51,7 +51,7 @@ class LinkFigures:
     latency_us: float
     """One-way latency of a message of 8 bytes."""
     gb_s: Mapping[int, float]
-    """By bytes of the message."""
+    """Rate by bytes of the message."""
 
     @property
     def best_gb_s(self) -> float:
@@ -67,7 +67,7 @@ class CollectiveFigures:
     where: str
     workers: int
     seconds: Mapping[int, float]
-    """By bytes of each worker's tensor."""
+    """Seconds by bytes of each worker's tensor."""
 
     def bus_gb_s(self, size: int) -> float:
         """Bus bandwidth: minimal bytes that each worker must send, divided by the time."""
@@ -91,7 +91,7 @@ class Finding:
 class Result:
     workers: list[WorkerFigures]
     devices: list[DeviceFigures]
-    """By rank."""
+    """Figures of the devices by rank."""
     links: list[LinkFigures] = field(default_factory=list)
     collectives: list[CollectiveFigures] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)

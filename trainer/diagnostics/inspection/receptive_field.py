@@ -43,7 +43,7 @@ class ReceptiveFields:
         return rows, columns
 
     def box(self, row: int, column: int) -> Box:
-        """Of the position in row and column of a map."""
+        """Receptive field of the position in row and column of a map."""
         return Box(*self._rows[row], *self._columns[column])
 
 

@@ -45,7 +45,7 @@ class TopActivations:
 
     @property
     def active(self) -> list[int]:
-        """Of each map, how many of its images activate it: the first ones."""
+        """Number of images of each map that activate it: the first ones."""
         return (self.values > 0).sum(1).tolist()
 
 

@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 _STOPS = torch.tensor([[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]]).float()
-"""From low to high; distinguishable in grey and by the colour-blind."""
+"""Colours from low to high; distinguishable in grey and by the colour-blind."""
 
 
 def around_grey(values: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ class Gpu:
     index: int
     name: str
     bus_id: str
-    """In the spelling of /sys: 0000:1b:00.0."""
+    """Bus id as /sys spells it: 0000:1b:00.0."""
     memory_gb: float | None
     """Units of 2^30 bytes."""
     pcie_generation: int | None

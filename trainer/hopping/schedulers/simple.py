@@ -67,4 +67,4 @@ def _first_due(worker: int, progress: HoppingProgress, start: Callable[[int, int
 
 
 SCHEDULERS: dict[str, type[Scheduler]] = {"ring": Ring, "systolic": Systolic, "greedy": Greedy}
-"""By the name in the config."""
+"""Schedulers by their names in the config."""

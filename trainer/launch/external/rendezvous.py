@@ -128,7 +128,7 @@ class ExternalRendezvous:
         self._bulletin.set("announcement", announcement.encoded().decode())
 
     def begin(self, folder: Path, has_servers: bool) -> bool:
-        """Of rank 0: wait until all processes are ready, and have them begin. Returns whether all see the run folder.
+        """Wait until all processes are ready, and have them begin, as rank 0. Returns whether all see the run folder.
 
         Args:
             has_servers: whether there are parameter servers, each of which saves a file of its own.
@@ -153,7 +153,7 @@ class ExternalRendezvous:
         return sees
 
     def await_begin(self, sees_folder: bool, refusal: ConfigError | None = None) -> bool | None:
-        """Of another rank: report that it is ready, or why it is not, and wait for rank 0.
+        """Report that this rank is ready, or why it is not, and wait for rank 0.
 
         Returns:
             Whether all see the run folder; None: a process cannot take part, and none begins.
@@ -169,7 +169,7 @@ class ExternalRendezvous:
         self._bulletin.set(f"ready/{self.world.rank}", json.dumps(report))
 
     def announce_end(self, code: int) -> None:
-        """Of rank 0, as it leaves: an exit code for all, unless something was announced."""
+        """Announce an exit code for all, as rank 0 leaves, unless something was announced."""
         if not (self.world.rank or self.announced):
             self.announce(Announcement(code=code))
 

@@ -14,7 +14,7 @@ EXTERNAL = f"{LAUNCHER}=external"
 """The word by which a command says that others start its processes: on the command line, which every rank reads."""
 
 DEFAULT_PORT = 29500
-"""Where MASTER_ADDR is given without MASTER_PORT; torchrun's."""
+"""Port if MASTER_ADDR is given without MASTER_PORT; torchrun's."""
 _FIRST_PORT_OF_STEPS, _PORTS_OF_STEPS = 15000, 10000
 """Slurm's steps on several nodes that name no port: steps of one node differ by job and step."""
 

@@ -64,7 +64,7 @@ class HangDetector:
         self._saving_thread: threading.Thread | None = None
 
     def poll(self, processes: Sequence[Process]) -> None:
-        """To be called often; it reads heartbeats once in a polling interval."""
+        """Read heartbeats, once in a polling interval; to be called often."""
         now = time.monotonic()
         elapsed, timeout = now - self._last_poll, self._timeout
         if timeout is None or elapsed < self._interval:

@@ -71,7 +71,7 @@ def is_stalled(report: ProgressReport, timeout: float) -> bool:
 
 
 def stacks_folder(job: JobSpec) -> Path:
-    """Where the stacks of a hang are to be kept: an evaluation writes nothing into the folder of its run."""
+    """Folder of the stacks of a hang: an evaluation writes nothing into the folder of its run."""
     return Path(tempfile.mkdtemp(prefix=f"leyden-{STACKS}-")) if job.is_evaluation else job.run_dir / STACKS
 
 

@@ -1,4 +1,4 @@
-"""In-process watchdog thread, for a process that trains without an agent."""
+"""Watchdog thread inside the process, for one that trains without an agent."""
 
 import faulthandler
 import os

@@ -28,7 +28,7 @@ def name_of(folder: PurePosixPath) -> str:
 
 
 def resources(config: Config) -> Manifest | None:
-    """Of a pod; None: none are named."""
+    """Resources of a pod; None if none are named."""
     given, topology = config.topology.kubernetes.resources, config.topology
     if given is None and topology.device.kind == "cuda":
         return {"limits": {"nvidia.com/gpu": topology.devices_per_node}}

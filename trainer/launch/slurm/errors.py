@@ -17,7 +17,7 @@ _KEYS = {
     "gpus-per": ("gres", "`sinfo --Format=nodes,gres` lists them"),
     "node name": ("exclude", "`sinfo --Node` lists the nodes"),
 }
-"""By a word of the error: the key below topology.slurm, and where its values are listed. The first match counts."""
+"""Key below topology.slurm by a word of the error, and where its values are listed. The first match counts."""
 _NODES = ("node count", "node configuration", "nodes", "processors", "cpu count")
 
 

@@ -32,9 +32,9 @@ class ClusterLinks:
     """What joins the devices of a cluster."""
 
     in_node: Channel
-    """Of each device."""
+    """Channel of each device."""
     fabric: Channel
-    """Of each node, over all its rails."""
+    """Channel of each node, over all its rails."""
     across_sockets: Channel | None = None
     devices_per_socket: int = 0
     """0: the devices of a node are on one socket, or nothing is known of sockets."""

@@ -16,7 +16,7 @@ from .priors import Format, Priors
 _OTHERS: dict[Format, tuple[Format, ...]] = {
     "fp32": (), "tf32": ("fp32",), "fp16": ("bf16", "tf32", "fp32"), "bf16": ("fp16", "tf32", "fp32"),
 }  # fmt: skip
-"""Where the peak of a format is not known, those of formats that are no faster."""
+"""Formats whose peak stands for one that is not known: those that are no faster."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Rates:
 
     @staticmethod
     def of(device: Device, precision: Format, priors: Priors) -> "Rates":
-        """Of a device in one format.
+        """Rates of a device in one format.
 
         Raises:
             MissingFigure: its peak or its bandwidth is not known.
@@ -102,7 +102,7 @@ class Rates:
         return Rates(flop, _bandwidth(device) * priors.memory_efficiency.value * 1e9, launch)
 
     def seconds(self, cost: Cost) -> float:
-        """Of one layer's operations."""
+        """Seconds of one layer's operations."""
         return max(cost.flop / self.flop_s, cost.bytes / self.bytes_s, cost.kernels * self.launch_s)
 
 

@@ -94,5 +94,5 @@ def _whole(network: nn.Module, images: Tensor) -> Any:
 
 
 def _first_stage(network: nn.Module, images: Tensor) -> Any:
-    """As task=reconstruction calls an autoencoder in its first stage."""
+    """Call an autoencoder in its first stage, as task=reconstruction does."""
     return network(images, 0)

@@ -36,7 +36,7 @@ class Bucket:
         self.ready = threading.Event()
         self.done = threading.Event()
         self.settings: Settings | None = None
-        """With which the update is to be done that has been put off; None: there is none."""
+        """Settings with which the update is to be done that has been put off; None if there is none."""
         self.computed: Any = None
         """CUDA only: the event after which the gradients are in the vector."""
         self.averaged: Any = None

@@ -12,7 +12,7 @@ from .buckets import Bucket
 from .halving_doubling import ButterflyAllReduce
 
 _MEASURED = 2
-"""Of the steps after an agreement, the one that is measured: before the first the device has stood still."""
+"""Number of the step after an agreement that is measured: before the first the device has stood still."""
 
 
 class CommStream:

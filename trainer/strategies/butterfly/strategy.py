@@ -325,7 +325,7 @@ class Butterfly(StrategyContract, DDPStrategy):
 
     @override
     def extra_metrics(self) -> dict[str, float]:
-        """None; but this is where all workers wait, between two steps."""
+        """No metrics; but this is where all workers wait, between two steps."""
         self._comm.agree()
         return {}
 

@@ -266,7 +266,7 @@ class DDP(UnusedParameters, StrategyContract, DDPStrategy):
 
     @override
     def traffic(self, workload: Workload) -> list[Transfer]:
-        """Of powersgd, from its start step on."""
+        """Transfers of a step; of powersgd, from its start step on."""
         if self.compression == "powersgd":
             return self._powersgd_traffic(workload)
         return self._bucket_traffic(workload, workload.parameters)
@@ -310,7 +310,7 @@ class DDP(UnusedParameters, StrategyContract, DDPStrategy):
         return {"gradients": 0.0 if self.gradient_as_bucket_view else 1.0, "extra": tuple(extra)}
 
     def _buckets(self, parameters: list[nn.Parameter]) -> list[list[nn.Parameter]]:
-        """As torch makes them of parameters in the order of their gradients."""
+        """Buckets as torch makes them of parameters in the order of their gradients."""
         if not parameters:
             return []
         as_defined = self.find_unused_parameters and not self.static_graph

@@ -196,7 +196,7 @@ class FSDP(ShardedParameters, StrategyContract, DDPStrategy):
         return {name: self._divided(value) for name, value in together(saved, shards, prefix).items()}
 
     def _whole(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """On the first worker; the others take part, and get nothing."""
+        """Gather whole tensors on the first worker; the others take part, and get nothing."""
         kept: dict[str, Any] = {}
         for name, value in values.items():
             whole = value.full_tensor() if isinstance(value, DTensor) else value
@@ -222,7 +222,7 @@ class FSDP(ShardedParameters, StrategyContract, DDPStrategy):
 
     @override
     def traffic(self, workload: Workload) -> list[Transfer]:
-        """For one part a step; with accumulated parts, parameters are sent in each of them."""
+        """Transfers of one part a step; with accumulated parts, parameters are sent in each of them."""
         found: list[Transfer] = []
         placement = workload.placement
         size = placement.workers_per_node if self.replicate_between_nodes else placement.workers
@@ -289,15 +289,15 @@ class _Unit:
 
     module: FSDPModule
     bytes: int
-    """Of its parameters, each padded to as many rows for every worker."""
+    """Bytes of the unit's parameters, each padded to as many rows for every worker."""
     trained_bytes: int
     """What of that gets a gradient."""
     gathered_again: bool
-    """For the backward."""
+    """Whether the parameters are gathered again for the backward."""
 
 
 def _padded_bytes(parameter: Tensor, shards: int) -> int:
-    """With as many rows for every worker."""
+    """Bytes of a parameter with as many rows for every worker."""
     rows, *rest = parameter.shape or (1,)
     return math.ceil(rows / shards) * shards * math.prod(rest) * parameter.element_size()
 

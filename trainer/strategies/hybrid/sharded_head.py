@@ -52,7 +52,7 @@ class Layer(NamedTuple):
 
     linear: nn.Linear
     compute: Callable[[Tensor], Tensor]
-    """Its forward, hooks included; the plain one where it is the whole chain, which then goes by `ShardedHead`."""
+    """Forward, hooks included; the plain one if it is the whole chain, which then goes by `ShardedHead`."""
     rows: Rows
     after: list[nn.Module]
 

@@ -310,7 +310,7 @@ class Hybrid(OwnBatchShares, DDP):
     def load_full_state(
         self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: CheckpointShards | None
     ) -> None:
-        """From the layout of one device, of which each worker takes its rows."""
+        """Load from the layout of one device, of which each worker takes its rows."""
         if shards is not None:
             state = shards.put_together(state)
         task.load_state_dict(state["model"])  # the divided layers take their rows by a hook

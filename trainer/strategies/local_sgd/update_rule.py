@@ -42,7 +42,7 @@ class LocalAveraging:
         self.anchor = replica.values.clone()
         self.momentum = torch.zeros_like(self.anchor) if outer_momentum else None
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self.anchor.device)
-        """Of the losses recorded in this interval."""
+        """Sum of the losses recorded in this interval."""
         self._recorded = 0
         self.first: list[float] = []
         """Loss and learning rate of the first interval."""

@@ -36,7 +36,7 @@ class DelayModel:
         return cls(execution.delay, execution.delay_ms / 1e3, execution.slower, workers, seed, rate)
 
     def compute(self, worker: int, epoch: int, ticket: int) -> float:
-        """Of one gradient."""
+        """Seconds of one gradient."""
         if self.kind == "exponential":
             uniform = (mix(self.seed, worker, epoch, ticket) + 1) / 2.0**63
             return -self.mean_s * math.log(min(1.0, uniform))
@@ -44,5 +44,5 @@ class DelayModel:
         return self.mean_s * (self.slower if slow else 1.0)
 
     def transfer(self, sent: float) -> float:
-        """Of `sent` bytes over one link."""
+        """Seconds of `sent` bytes over one link."""
         return 0.0 if self.bytes_a_second is None else sent / self.bytes_a_second

@@ -21,12 +21,12 @@ class Executor(Protocol):
 
     @property
     def rules(self) -> Sequence[UpdateRule]:
-        """Of this process's workers."""
+        """Rules of this process's workers."""
         ...
 
     @property
     def current_rule(self) -> UpdateRule:
-        """Of the worker whose gradient the loop computes."""
+        """Rule of the worker whose gradient the loop computes."""
         ...
 
     def start(self, weights: Tensor) -> None:

@@ -81,9 +81,9 @@ class Replica:
         self.flat = flat
         self.values = values
         self.own_state: Any = None
-        """Of a simulated worker: its optimizer state, as `torch.optim.Optimizer.state`."""
+        """Optimizer state of a simulated worker, as `torch.optim.Optimizer.state`."""
         self.own_groups: list[dict[str, Any]] | None = None
-        """Of a simulated worker: options of each parameter group, with the learning rate of its own step."""
+        """Options of each parameter group of a simulated worker, with the learning rate of its own step."""
         self.last_rates: list[float] | None = None
         """Learning rates of the parameter groups in the worker's last step; None: not known."""
         self._optimizer = optimizer

@@ -29,7 +29,7 @@ class Push:
     value: Tensor
     """Flat, of all parameters; must not change before the next op."""
     learning_rates: tuple[float, ...] = ()
-    """Of each parameter group, for servers that run an optimizer."""
+    """Learning rate of each parameter group, for servers that run an optimizer."""
 
 
 @dataclass(frozen=True)

@@ -188,7 +188,7 @@ class Simulation:
             self._take_effect(other)
 
     def _sum_up(self) -> None:
-        """In the order of ranks: bitwise the same on every worker."""
+        """Sum up in the order of ranks: bitwise the same on every worker."""
         total = self.sums[0].clone()
         for worker in self.workers[1:]:
             total += self.sums[worker.number]

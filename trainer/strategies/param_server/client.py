@@ -67,7 +67,7 @@ class ParamServerClient:
         return values.to(self.device)
 
     def read(self) -> Tensor:
-        """As `pull`, for evaluation and checkpoints: neither staleness nor bytes are counted."""
+        """Pull for evaluation and checkpoints: neither staleness nor bytes are counted."""
         return self._fetch(protocol.Read()).to(self.device)
 
     def _fetch(self, request: protocol.PullRequest | protocol.Read) -> Tensor:

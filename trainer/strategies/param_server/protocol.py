@@ -30,7 +30,7 @@ class Start:
     """Initialize the shard. Followed by the segments and the server's share of the values. Reply: Done."""
 
     elements: int
-    """Of the whole vector."""
+    """Elements of the whole vector."""
     dtype: torch.dtype
     segments: int
     """Rows (parameter group, elements) of an int64 table."""
@@ -55,7 +55,7 @@ class PullRequest:
 
 @dataclass(frozen=True)
 class Read:
-    """As PullRequest, for evaluation and checkpoints: without effect on staleness and counters."""
+    """Request like PullRequest, for evaluation and checkpoints: without effect on staleness and counters."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class PushRequest:
     """Apply an update, which follows. Reply: Applied."""
 
     learning_rates: tuple[float, ...]
-    """Of each parameter group; empty for servers without an optimizer."""
+    """Learning rate of each parameter group; empty for servers without an optimizer."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Barrier:
 
 @dataclass(frozen=True)
 class Join:
-    """From a restarted worker. Reply: CurrentWork, as soon as tickets are handed out, or Finished."""
+    """Message of a restarted worker. Reply: CurrentWork, as soon as tickets are handed out, or Finished."""
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class ParamShard(ABC):
         self.max_staleness = max_staleness
         self.version = 0
         self.pulled: dict[int, int] = {}
-        """By worker: the version that it has pulled and not pushed for yet."""
+        """Version by worker, that it has pulled and not pushed for yet."""
         self.last_pulled: dict[int, int] = {}
         self.staleness: Counter[int] = Counter()
         """Pushes by staleness: updates applied between a worker's pull and its push."""

@@ -49,7 +49,7 @@ def _tileable(part: nn.Module, path: str) -> Iterator[tuple[str, Tileable]]:
 
 
 def _part(grid: Grid, size: Sequence[int]) -> float:
-    """Of a map, what the worker with the largest tile has."""
+    """Part of a map that the worker with the largest tile has."""
     return max(grid.own(size, worker).area for worker in range(grid.workers)) / (size[0] * size[1])
 
 

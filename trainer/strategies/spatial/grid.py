@@ -59,7 +59,7 @@ class Grid(NamedTuple):
 
     @classmethod
     def of(cls, workers: int) -> "Grid":
-        """As square as the number allows, never higher than wide."""
+        """Grid as square as the number allows, never higher than wide."""
         gy = max(d for d in range(1, math.isqrt(workers) + 1) if workers % d == 0)
         return cls(gy, workers // gy)
 

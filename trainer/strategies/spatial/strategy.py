@@ -77,7 +77,7 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
         """Whether this backward is a step's last: gradients of shared parameters are summed after it."""
         self._regions: list[Region] = []
         self._places: dict[int, tuple[tuple[int, int], tuple[int, int]]] = {}
-        """Of each tiled parameter, by id: its first row and column, and rows and columns of the whole."""
+        """Place of each tiled parameter, by id: its first row and column, and rows and columns of the whole."""
         self._shared: list[nn.Parameter] = []
         self._replicated: list[nn.Parameter] = []
 
@@ -173,7 +173,7 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
 
     @override
     def clip(self, module: Any, optimizer: Any, value: float, algorithm: str) -> Tensor | None:
-        """By value as everywhere; by the norm over all tiles, and over what each worker has a copy of."""
+        """Clip by value as everywhere; by the norm over all tiles, and over what each worker has a copy of."""
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if algorithm == "value":
             nn.utils.clip_grad_value_(parameters, value)
@@ -209,8 +209,8 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
 
     @override
     def traffic(self, workload: Workload) -> list[Transfer]:
-        """Of a forward and backward of worker 0 with the whole batch, in tensors without memory; clipping by norm adds
-        one number, which is not counted."""
+        """Transfers of worker 0's forward and backward of the whole batch, in tensors without memory; what clipping by
+        norm adds, one number, is not counted."""
         from ...core.network.fake_tensors import FakeTensorMode  # costs a training nothing
 
         placement, link = workload.placement, DryRun(workload.placement)
@@ -269,13 +269,13 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
 
     @override
     def full_tensors(self, task: nn.Module, values: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Of tensors in the shape of this worker's parameters, those that are the same on every worker."""
+        """Those of the tensors, in the shape of this worker's parameters, that are the same on every worker."""
         tiled = self._tiled(task)
         return {name: value for name, value in values.items() if name not in tiled}
 
     @override
     def tensor_slices(self, task: nn.Module, values: dict[str, Tensor]) -> dict[str, TensorSlice]:
-        """Of the same tensors, this worker's tiles."""
+        """This worker's tiles of the same tensors."""
         return {name: self._piece(values[name], parameter) for name, parameter in self._tiled(task).items()}
 
     @override
@@ -294,7 +294,7 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
     def load_full_state(
         self, task: LightningModule, optimizer: Optimizer | None, state: dict[str, Any], shards: CheckpointShards | None
     ) -> None:
-        """From a checkpoint of any strategy and grid: of tiled tensors the own rectangles are read, and no more."""
+        """Load a checkpoint of any strategy and grid: of tiled tensors the own rectangles are read, and no more."""
         parameters = dict(task.named_parameters())
         names = {*state["model"], *_divided(shards, "model/")}
         model = {

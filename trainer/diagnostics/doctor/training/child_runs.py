@@ -23,7 +23,7 @@ LOOP_RESULT = "plain_loop.json"
 _LINES = 3
 
 Command = Callable[[Path], Sequence[str]]
-"""By a run's folder: the module, and its arguments, that start this host's part of it."""
+"""Command by a run's folder: the module, and its arguments, that start this host's part of it."""
 
 
 class NotTrained(Exception):
@@ -119,7 +119,7 @@ class ChildRuns:
 
 
 def weights_of(run_dir: Path) -> dict[str, Tensor]:
-    """Of the newest checkpoint, in the layout of one device."""
+    """Weights of the newest checkpoint, in the layout of one device."""
     path = run_dir / "checkpoints" / LAST
     content = checkpoint_io.read(path)
     shards = checkpoint_io.shards_of(path, content)

@@ -9,7 +9,7 @@ from .child_runs import NotTrained, Outcome, weights_of
 from .plan import Plan
 
 LIMIT = 1e-10
-"""Of |a - b| / |b|, norms over a tensor, after five steps."""
+"""Limit of |a - b| / |b|, norms over a tensor, after five steps."""
 
 SHORT = (
     "trainer.precision=64-true", "trainer.max_steps=5", "trainer.max_epochs=1", "trainer.limit_val_batches=0",
@@ -44,7 +44,7 @@ CASES: Mapping[str, tuple[str, Sequence[str]]] = {
 
 
 Outcomes = Mapping[str, Outcome]
-"""By the name of a training."""
+"""Outcomes by the name of a training."""
 
 
 def plan_strategies(plan: Plan, cases: Sequence[str], workers: int) -> None:
@@ -61,7 +61,7 @@ def plan_reference(plan: Plan, network: str, workers: int) -> None:
 
 
 def overrides(case: str, workers: int) -> list[str]:
-    """Of a strategy's training over all workers."""
+    """Overrides of a strategy's training over all workers."""
     options = CASES[case][1] if case in CASES else ()
     return [*NETWORKS[network_of(case)], _batch(workers), f"strategy={case.partition(',')[0]}", *options]
 

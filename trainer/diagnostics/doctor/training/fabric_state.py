@@ -18,7 +18,7 @@ def adapter_checks(root: Path = Path("/")) -> Iterator[Check]:
 
 
 def transport_checks(run_dir: Path) -> Iterator[Check]:
-    """Of a run between several nodes: NCCL's network, the adapters in use, and GPUDirect, by the log of each node."""
+    """Checks of a run between nodes: NCCL's network, the adapters in use, and GPUDirect, by the log of each node."""
     for file in sorted((run_dir / FOLDER).glob("rank*.log")):
         text = described(network(file.read_text(errors="replace")))
         yield Check(f"transport of {file.stem}", None, None, None, 0.0, text)

@@ -12,7 +12,7 @@ FIELDS = (
     "index", "pci.bus_id", "driver_version", "clocks.current.sm", "clocks.max.sm", "clocks_throttle_reasons.active",
     "ecc.errors.uncorrected.volatile.total",
 )  # fmt: skip
-"""Of nvidia-smi --query-gpu."""
+"""Columns of nvidia-smi --query-gpu."""
 VERSIONS = "versions"
 _HARMLESS = 0x1 | 0x2 | 0x4
 """Idle, applications' clocks, and the power cap that the owner has set."""
@@ -42,7 +42,7 @@ def gpu_checks() -> Iterator[Check]:
 
 
 def state_checks(lines: Sequence[Sequence[str]]) -> Iterator[Check]:
-    """From the rows of nvidia-smi."""
+    """Checks of the rows of nvidia-smi."""
     for index, bus, _, clock, maximum, reasons, errors in lines:
         throttled = int(reasons, 16) & ~_HARMLESS if reasons.startswith("0x") else 0
         text = f"{clock} of {maximum} MHz, socket {_socket(bus)}"

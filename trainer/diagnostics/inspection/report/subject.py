@@ -65,7 +65,7 @@ class Subject:
         return class_probabilities(self._task, scores)
 
     def probabilities(self, inputs: Tensor) -> Tensor:
-        """Of the classes (batch, classes), for inputs of the network."""
+        """Probabilities of the classes (batch, classes), for inputs of the network."""
         return self.as_probabilities(self.network(inputs))
 
     def pixels(self, images: Tensor) -> Tensor:
