@@ -35,9 +35,9 @@ from leyden.datasets.shards.prepare import Preparation
 from leyden.trainer.base.process import keep_freed_memory
 from leyden.trainer.base.rng import mix
 from leyden.trainer.compose.composer import Composer
-from leyden.trainer.compose.validation import validated
+from leyden.trainer.compose.validation import validate_values
 from leyden.trainer.core.protocols import CroppingDataset
-from leyden.trainer.data.batch_augmentation import mirrored
+from leyden.trainer.data.batch_augmentation import mirror_images
 from leyden.trainer.data.datamodule import ImageData
 
 RESULT = ROOT / "benchmarks" / "results" / "data.json"
@@ -81,7 +81,7 @@ def data_of(path: Path, *loading: str) -> ImageData:
         "augment=imagenet", "augment.batch=null", "model=resnet50", f"batch_size={BATCH}", *loading,
     ]  # fmt: skip
     composer = Composer()
-    return ImageData(validated(composer.frozen(composer.composed(overrides))), (0, 1))
+    return ImageData(validate_values(composer.freeze_values(composer.compose_with_hydra(overrides))), (0, 1))
 
 
 def alone(path: Path) -> Epoch:
@@ -106,7 +106,7 @@ def by_leyden(path: Path, *loading: str) -> Epoch:
         count = 0
         for part in data.train_parts(epoch):
             images, _, keys = part.batch
-            count += len(mirrored(images, keys.flips))
+            count += len(mirror_images(images, keys.flips))
         return count
 
     return read

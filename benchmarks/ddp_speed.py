@@ -84,7 +84,7 @@ def hand_written() -> float:
 
 
 def leyden(run_dir: Path) -> float:
-    run_worker(JobSpec.loaded(run_dir), StopRequest())
+    run_worker(JobSpec.load(run_dir), StopRequest())
     close_log()
     dist.barrier()
     dist.destroy_process_group()

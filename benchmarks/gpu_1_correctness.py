@@ -29,7 +29,7 @@ from leyden.trainer.cli.main import main as leyden_main
 from leyden.trainer.config.locate import locate
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.core.keyed.dropout import KeyedAlphaDropout, KeyedDropout, KeyedDropPath, SampleKeys
-from leyden.trainer.core.keyed.modules import keyed
+from leyden.trainer.core.keyed.modules import with_keyed_layers
 
 MODELS = Path(leyden.conf.__file__).parent / "model"
 SHAPES = {"lenet5": (1, 32, 32), "mlp": (1, 8, 8), "resnet20": (3, 32, 32), "vgg_small": (3, 32, 32),
@@ -96,7 +96,7 @@ def dropout_masks(device: str, dtype: torch.dtype) -> Outcome:
             sample_keys = SampleKeys(torch.device(where))
             layer: KeyedDropout = make(sample_keys)
             sample_keys.set(keys)
-            dropped = layer.dropped(torch.ones(16, 8, 9, 9, dtype=dtype, device=where))
+            dropped = layer.draw_mask(torch.ones(16, 8, 9, 9, dtype=dtype, device=where))
             assert dropped is not None
             masks.append(dropped.cpu())
         differing += int((masks[0] != masks[1]).sum())
@@ -123,7 +123,7 @@ def equal_on_device(device: str, name: str) -> Outcome:
 
 def _gradients(network: nn.Module, images: Tensor, keys: Tensor, device: str) -> dict[str, Tensor]:
     sample_keys = SampleKeys(torch.device(device))
-    network = keyed(nn.Sequential(network.to(device)), sample_keys)
+    network = with_keyed_layers(nn.Sequential(network.to(device)), sample_keys)
     sample_keys.set(keys)
     output = network(images.to(device))
     weights = torch.linspace(-1, 1, output.numel(), dtype=output.dtype).view_as(output.cpu()).to(device)

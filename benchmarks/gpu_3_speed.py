@@ -117,7 +117,7 @@ def assembled(overrides: list[str]) -> RunState:
     folder = Path(tempfile.mkdtemp(prefix="leyden-gpu-"))
     composer = Composer()
     run = composer.run([*overrides, f"hydra.run.dir='{folder}'"])
-    freeze(folder, composer.frozen_in(run, folder))
+    freeze(folder, composer.freeze_in(run, folder))
     config = load(folder)
     make_importable(config)
     return assemble(config, folder, StopRequest())

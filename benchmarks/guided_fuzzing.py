@@ -37,7 +37,7 @@ with atheris.instrument_imports(include=PACKAGES) if "--door" in sys.argv else n
     from leyden.datasets.limits import Limits
     from leyden.trainer.base import limited_yaml
     from leyden.trainer.base.errors import ConfigError
-    from leyden.trainer.compose.composer import parsed_overrides
+    from leyden.trainer.compose.composer import parse_overrides
     from leyden.trainer.core.checkpoints import checkpoint_io
     from leyden.trainer.core.communication import plain_values
 
@@ -55,7 +55,7 @@ Door = Callable[[bytes, Path], None]
 
 def override(data: bytes, folder: Path) -> None:
     with suppress(ConfigError):
-        parsed_overrides([data.decode("utf-8", "surrogateescape")])
+        parse_overrides([data.decode("utf-8", "surrogateescape")])
 
 
 def yaml_text(data: bytes, folder: Path) -> None:

@@ -33,7 +33,7 @@ from leyden.datasets.shards.index import SplitIndex, read_index, write_index, wr
 from leyden.datasets.shards.prepare import Preparation
 from leyden.trainer.base.process import keep_freed_memory
 from leyden.trainer.compose.composer import Composer
-from leyden.trainer.compose.validation import validated
+from leyden.trainer.compose.validation import validate_values
 from leyden.trainer.data.datamodule import ImageData
 
 RESULT = ROOT / "benchmarks" / "results" / "loading.json"
@@ -47,7 +47,9 @@ Row = tuple[str, str]
 
 def data_of(*words: str) -> ImageData:
     composer = Composer()
-    return ImageData(validated(composer.frozen(composer.composed(["dataset.val_fraction=0", *words]))), (0, 1))
+    return ImageData(
+        validate_values(composer.freeze_values(composer.compose_with_hydra(["dataset.val_fraction=0", *words]))), (0, 1)
+    )
 
 
 def photographs(path: Path, threads: int | str) -> ImageData:

@@ -115,13 +115,13 @@ def train_alone(folders: list[Path]) -> None:
     silence_libraries()
     keep_freed_memory()
     warm = freeze(folders[0].parent / f"warm-{os.getpid()}", *COMMON, *TRIALS[0], "trainer.max_steps=2")
-    train(prepare(JobSpec.loaded(warm), StopRequest()))
+    train(prepare(JobSpec.load(warm), StopRequest()))
     print("ready", flush=True)
     sys.stdin.readline()
     seconds = []
     for folder in folders:
         began = perf_counter()
-        train(prepare(JobSpec.loaded(folder), StopRequest()))
+        train(prepare(JobSpec.load(folder), StopRequest()))
         seconds.append(perf_counter() - began)
     print(f"\n{json.dumps(seconds)}")
 

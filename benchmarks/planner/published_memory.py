@@ -20,7 +20,7 @@ from hydra import compose, initialize_config_module  # noqa: E402
 from measurement import ROOT, write_subject  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 
-from leyden.trainer.compose.validation import validated  # noqa: E402
+from leyden.trainer.compose.validation import validate_values  # noqa: E402
 from leyden.trainer.planner.memory_reserve import reserve  # noqa: E402
 from leyden.trainer.planner.work import StepCounter  # noqa: E402
 
@@ -74,7 +74,7 @@ def counter_of(model: str, classes: int, mixed: bool, optimizer: str) -> StepCou
         composed = compose("train", overrides=[*words, *momentum])
     values = OmegaConf.to_container(composed, resolve=True)
     assert isinstance(values, dict)
-    return StepCounter(validated({str(key): value for key, value in values.items()}))
+    return StepCounter(validate_values({str(key): value for key, value in values.items()}))
 
 
 if __name__ == "__main__":

@@ -156,7 +156,7 @@ class FaultRun:
             self.process.wait()
 
     def checkpoints(self) -> list[Path]:
-        return [path for run_dir in self.run_dirs for path in checkpoints.saved(run_dir)]
+        return [path for run_dir in self.run_dirs for path in checkpoints.saved_checkpoints(run_dir)]
 
 
 def unreadable(paths: Sequence[Path]) -> Iterator[str]:

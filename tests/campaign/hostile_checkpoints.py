@@ -69,7 +69,7 @@ def _replaced(make: Callable[[Path], None]) -> Make:
     def replace(here: Path) -> None:
         folder = here / "run" / "checkpoints"
         (folder / "last.ckpt").unlink()
-        newest, *others = checkpoints.saved(here / "run")
+        newest, *others = checkpoints.saved_checkpoints(here / "run")
         for path in (newest, *others):
             path.unlink()
         make(newest)
@@ -91,7 +91,7 @@ def _changed(change: Callable[[dict[str, Any]], None]) -> Make:
         folder = here / "run" / "checkpoints"
         (folder / "last.ckpt").unlink()
         (here / "run" / "summary.json").unlink()
-        newest, *others = checkpoints.saved(here / "run")
+        newest, *others = checkpoints.saved_checkpoints(here / "run")
         for path in others:
             path.unlink()
         content = torch.load(newest, weights_only=True)
@@ -273,7 +273,7 @@ _INDEXES: Mapping[str, str] = {
 def _with_index(text: str, shard: bytes | None = None) -> Make:
     def make(here: Path) -> None:
         _changed(at("shards", value=1))(here)
-        for path in checkpoints.saved(here / "run"):
+        for path in checkpoints.saved_checkpoints(here / "run"):
             checkpoints.index_path(path).write_text(text)
             own = checkpoints.shard_path(path, 0)
             if shard is None:

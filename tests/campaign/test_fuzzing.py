@@ -31,16 +31,16 @@ from leyden.trainer.base import limited_yaml
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.base.handshake import AuthenticationError, Connector, Listener
 from leyden.trainer.base.untrusted_file import DamagedFile
-from leyden.trainer.compose.composer import Composer, parsed_overrides
+from leyden.trainer.compose.composer import Composer, parse_overrides
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.core.checkpoints.pickle_code import refuse_code
 from leyden.trainer.core.checkpoints.shard_index import read_index
 from leyden.trainer.core.communication import plain_values
 from leyden.trainer.launch.channel import MessageChannel
 from leyden.trainer.runs import checkpoints
-from leyden.trainer.runs.frozen import frozen_values
+from leyden.trainer.runs.frozen import read_values
 from leyden.trainer.runs.lease_record import lease_of
-from leyden.trainer.runs.sessions import recorded
+from leyden.trainer.runs.sessions import read_recorded
 from leyden.trainer.runs.summary import read_summary
 from leyden.trainer.strategies.param_server import protocol
 
@@ -118,7 +118,7 @@ def test_an_override_is_parsed_or_refused(here: Path) -> None:
     @given(OVERRIDES)
     def overrides(text: str) -> None:
         with only("overrides", ConfigError, cpu_s=ANTLR_S):
-            parsed_overrides([text])
+            parse_overrides([text])
 
     check(overrides)
     untouched(here)
@@ -197,7 +197,7 @@ def test_a_composition_is_read_or_refused(here: Path) -> None:
     def compositions(overrides: list[str]) -> None:
         with only("compositions", ConfigError, cpu_s=ANTLR_S):
             composer = Composer()
-            composer.validated(composer.composed(overrides), overrides)
+            composer.validate_run(composer.compose_with_hydra(overrides), overrides)
 
     check(compositions)
     untouched(here)
@@ -546,7 +546,7 @@ def test_files_of_a_run_folder_are_read_or_named(here: Path) -> None:
         }.items():
             (here / name).write_bytes(mutated(content, edits))
         with only("run files", DamagedFile):
-            recorded(read_summary(here), here / "progress.json")
+            read_recorded(read_summary(here), here / "progress.json")
         with only("run files"):
             lease_of(here)
 
@@ -560,7 +560,7 @@ def test_a_frozen_config_is_read_or_named(here: Path) -> None:
         (here / "config.yaml").write_text(text or json.dumps(values), errors="surrogateescape")
         (here / "resume.yaml").write_text(json.dumps([{"changed": changed}]))
         with only("configs", DamagedFile):
-            frozen_values(here)
+            read_values(here)
 
     check(configs)
 

@@ -21,7 +21,7 @@ from leyden.trainer.cli.main import main
 from leyden.trainer.compose.composer import Composer
 from leyden.trainer.compose.reference.json_schema import editor_schema
 from leyden.trainer.runs.folder import absolute_paths, claim, run_and_checkpoint
-from leyden.trainer.runs.frozen import frozen_values
+from leyden.trainer.runs.frozen import read_values
 
 QUIET = [*TINY, "trainer.max_epochs=1", "trainer.enable_progress_bar=false", "logger=none"]
 
@@ -194,8 +194,8 @@ def test_origin_knows_files_packages_and_overrides(here: Path) -> None:
 def test_run_folder_holds_frozen_config_and_dot_hydra(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["hydra.run.dir=out/one", *QUIET, "seed=5"]) == 0
     run = here / "out/one"
-    assert frozen_values(run)["seed"] == 5
-    assert frozen_values(run)["python_path"] == [str(here)]
+    assert read_values(run)["seed"] == 5
+    assert read_values(run)["python_path"] == [str(here)]
     assert {path.name for path in (run / ".hydra").iterdir()} == {"config.yaml", "hydra.yaml", "overrides.yaml"}
     assert written_yaml(run / ".hydra/overrides.yaml") == [*QUIET, "seed=5"]
     assert json.loads((run / "summary.json").read_text())["status"] == "done"
@@ -319,7 +319,7 @@ def test_own_yaml_and_own_class_from_any_folder(beside: str, tmp_path: Path) -> 
     done = leyden("--config-dir", "../elsewhere/conf", "model=mine", "hydra.run.dir=run", *quiet, cwd=work)
 
     assert done.returncode == 0, done.stderr
-    assert frozen_values(work / "run")["python_path"] == [str(work), str(conf)]
+    assert read_values(work / "run")["python_path"] == [str(work), str(conf)]
     assert leyden("eval", str(work / "run"), cwd=tmp_path).returncode == 0
 
 
@@ -334,7 +334,7 @@ def test_resume_changes_limits_and_notes_it(here: Path, capsys: pytest.CaptureFi
     (change,) = yaml.safe_load((here / "run/resume.yaml").read_text())
     assert change["changed"] == {"trainer.max_epochs": 2, "topology.device.kind": "cpu"}
     assert set(change) == {"at", "changed"}
-    assert frozen_values(here / "run")["trainer"]["max_epochs"] == 2
+    assert read_values(here / "run")["trainer"]["max_epochs"] == 2
     assert json.loads((here / "run/summary.json").read_text())["epochs"] == 2
 
 
@@ -363,7 +363,7 @@ def test_resume_names_another_strategy(here: Path) -> None:
     assert main(["hydra.run.dir=run", *QUIET]) == 0
     more = ["topology.devices_per_node=2", "strategy.timeout_s=60", "strategy=ddp", "trainer.max_epochs=2"]
     assert main(["resume", "run", *more]) == 0
-    values = frozen_values(here / "run")
+    values = read_values(here / "run")
     assert values["strategy"]["_target_"].endswith("DDP")
     assert values["strategy"]["timeout_s"] == 60
     assert json.loads((here / "run/summary.json").read_text())["world_size"] == 2

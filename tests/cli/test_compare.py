@@ -15,8 +15,8 @@ from runs import Freeze
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.runs import comparison
-from leyden.trainer.runs.comparison import compared
-from leyden.trainer.runs.frozen import frozen_values
+from leyden.trainer.runs.comparison import compare_runs
+from leyden.trainer.runs.frozen import read_values
 
 WITHOUT_TORCH = """
 import sys
@@ -63,7 +63,7 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_runs_are_ranked_by_their_monitor_and_damaged_ones_are_listed(sweep: Path) -> None:
-    found = compared([sweep / str(number) for number in range(6)])
+    found = compare_runs([sweep / str(number) for number in range(6)])
     assert (found.metric, found.mode) == ("val/acc", "max")
     # the first by its best checkpoint, though the last value is less
     assert [Path(run.run).name for run in found.runs] == ["0", "2", "1", "3", "4", "5"]
@@ -72,7 +72,7 @@ def test_runs_are_ranked_by_their_monitor_and_damaged_ones_are_listed(sweep: Pat
     assert found.runs[5].why.startswith("config.yaml: it is not YAML")
     assert list(found.keys) == ["seed", "optimizer.lr", "optimizer.nested.x", "optimizer.nested.y"]
     assert (found.runs[0].checkpoint_bytes, found.runs[0].bytes_a_step) == (77, 8.0)
-    by_loss = compared([sweep / str(number) for number in range(3)], "val/loss")
+    by_loss = compare_runs([sweep / str(number) for number in range(3)], "val/loss")
     assert (by_loss.mode, [Path(run.run).name for run in by_loss.runs]) == ("min", ["1", "0", "2"])
 
 
@@ -86,7 +86,7 @@ def test_a_damaged_run_has_no_config_that_is_the_same(sweep: Path, capsys: pytes
 
 def test_true_and_one_are_different_settings(tmp_path: Path) -> None:
     runs = [made(tmp_path / str(n), None, trainer={"x": v, "y": w}) for n, (v, w) in enumerate([(True, 1), (1, 1.0)])]
-    assert list(compared(runs).keys) == ["trainer.x"]
+    assert list(compare_runs(runs).keys) == ["trainer.x"]
 
 
 @pytest.mark.parametrize("number", range(4))
@@ -98,7 +98,7 @@ def test_a_config_read_by_its_parts_is_the_whole_one(number: int, tmp_path: Path
     if number == 2:
         (run / "resume.yaml").write_text(yaml.safe_dump([{"changed": {"optimizer.lr": 9.0}}]))
     blocks = comparison._blocks(run)
-    expected = {k: v for k, v in frozen_values(run).items() if k not in comparison._NOT_COMPARED}
+    expected = {k: v for k, v in read_values(run).items() if k not in comparison._NOT_COMPARED}
     assert {key for block in blocks.values() for key in block} == {key for key, _ in comparison._flat("", expected)}
     assert {k: v for b in blocks.values() for k, v in b.items()} == dict(comparison._flat("", expected))
 
@@ -150,7 +150,7 @@ def test_two_thousand_runs_take_a_second_and_no_torch(tmp_path: Path, freeze: Fr
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
     folders = [tmp_path / "many" / str(number) for number in range(2000)]
     began = time.process_time()
-    found = compared(folders)
+    found = compare_runs(folders)
     taken = time.process_time() - began
     assert list(found.keys) == ["seed", "optimizer.lr"]
     assert taken < 1.5, "0.6 s on an idle machine"

@@ -122,7 +122,7 @@ def test_the_steepest_descent_of_a_known_curve() -> None:
     assert suggestion is not None
     assert abs(np.log10(suggestion) + 3) < 0.35
     assert suggestion < curve.lowest() < 1
-    assert curve.diverged(3.0, 10)
+    assert curve.has_diverged(3.0, 10)
 
 
 def test_a_curve_that_falls_nowhere_has_no_suggestion() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.cli.verbs import VERBS, all_flags
-from leyden.trainer.compose.reference.yaml_comments import commented
+from leyden.trainer.compose.reference.yaml_comments import read_comments
 from leyden.trainer.compose.reference.yaml_library import Library
 
 
@@ -138,7 +138,7 @@ def test_the_users_own_files_are_explained(here: Path, capsys: pytest.CaptureFix
 
 
 def test_where_comments_stand() -> None:
-    file = commented(
+    file = read_comments(
         "# About the file.\n\n# not about a\n\na: 1\n# above b\nb: '# no comment'\n"
         "c:        # of c\n          # and more of it\n  # above d\n  d: {e: 1, f: '#'}   # of d\n  g: 2\n"
     )

@@ -14,7 +14,7 @@ from tensorboard.plugins.hparams import api_pb2, metadata
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.cli.view.links import EventLinks
-from leyden.trainer.cli.view.start_page import StartPage, named
+from leyden.trainer.cli.view.start_page import StartPage, name_folders
 from leyden.trainer.config.hyperparameters import short_title
 from leyden.trainer.config.schema import Composition
 from leyden.trainer.entrypoints.start import start
@@ -89,7 +89,7 @@ def test_folders_and_other_event_files_have_their_names(sweep: Path, tmp_path: P
     (tmp_path / "b" / "runs" / "of-others" / "events.out.tfevents.1.host").touch()
     (sweep / "1" / "summary.json").unlink()
     (sweep / "1" / "config.yaml").write_text("not: [a, config")
-    folders = named([sweep, tmp_path / "a" / "runs", tmp_path / "b" / "runs"])
+    folders = name_folders([sweep, tmp_path / "a" / "runs", tmp_path / "b" / "runs"])
     assert list(folders) == ["sweep", "a/runs", "b/runs"]
     EventLinks(tmp_path / "links", folders).refresh()
     shown = sorted(str(path.parent.relative_to(tmp_path / "links")) for path in (tmp_path / "links").rglob("events*"))

@@ -215,5 +215,5 @@ def test_every_worker_evaluates_the_average_of_the_first_under_asgd(freeze: Free
 def test_refused_before_anything_starts(freeze: Freeze, option: str, words: list[str]) -> None:
     with pytest.raises(ConfigError) as error:
         check_classes(load(freeze("run", *TINY, *EMA, option)))
-    text = " ".join(error.value.rendered().split())
+    text = " ".join(error.value.render().split())
     assert [word for word in words if word not in text] == []

@@ -80,5 +80,5 @@ def test_a_resumed_run_has_the_bits_of_an_uninterrupted_one(freeze: Freeze, tmp_
 def test_refused_before_anything_starts(freeze: Freeze, option: str, words: list[str]) -> None:
     with pytest.raises(ConfigError) as error:
         check_classes(load(freeze("run", *TINY, *LOOKAHEAD, option)))
-    text = " ".join(error.value.rendered().split())
+    text = " ".join(error.value.render().split())
     assert [word for word in words if word not in text] == []

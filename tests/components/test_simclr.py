@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from leyden.models.mlp import MLP
 from leyden.trainer.base.errors import CannotStart
 from leyden.trainer.cli.main import main
-from leyden.trainer.components.tasks.contrastive import normalized, nt_xent
+from leyden.trainer.components.tasks.contrastive import normalize_rows, nt_xent
 from leyden.trainer.components.tasks.simclr import SimCLR
 from leyden.trainer.entrypoints.start import start
 
@@ -41,7 +41,7 @@ def by_equation(z: list[list[float]], temperature: float) -> float:
 @pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
 def test_the_loss_is_the_equation_s(temperature: float) -> None:
     z = drawn()
-    rows = normalized(z)
+    rows = normalize_rows(z)
     loss, found = nt_xent(rows, rows, torch.ones(6, dtype=torch.bool), 0, temperature)
     assert float(loss) == pytest.approx(by_equation(z.tolist(), temperature), rel=1e-12)
     similar = (rows @ rows.T).fill_diagonal_(-2).argmax(1).tolist()
@@ -51,7 +51,7 @@ def test_the_loss_is_the_equation_s(temperature: float) -> None:
 def test_rows_that_do_not_count_are_no_negatives() -> None:
     """The second worker has one sample fewer: two of its rows are padding."""
     z = drawn()
-    rows = torch.cat([normalized(z), normalized(drawn(2))])
+    rows = torch.cat([normalize_rows(z), normalize_rows(drawn(2))])
     valid = torch.tensor([True] * 6 + [False] * 2)
     halves = [nt_xent(rows[part], rows, valid, part.start, 0.5)[0] for part in (slice(0, 4), slice(4, 6))]
     assert float(halves[0] * 4 + halves[1] * 2) / 6 == pytest.approx(by_equation(z.tolist(), 0.5), rel=1e-12)

@@ -17,7 +17,7 @@ from leyden.trainer.components.tasks.classification import Classification
 from leyden.trainer.components.tasks.reconstruction import Reconstruction
 from leyden.trainer.compose import trial_build
 from leyden.trainer.compose.composer import Composer
-from leyden.trainer.compose.known_names import meant_metric
+from leyden.trainer.compose.known_names import find_metric
 from leyden.trainer.config.faults import fault
 from leyden.trainer.config.schema import Target
 
@@ -137,7 +137,7 @@ def test_a_derived_dataset_may_take_other_arguments(here: Path) -> None:
 
 
 def test_a_huge_network_is_tried_without_memory(here: Path) -> None:
-    run = Composer().validated(Composer().composed([*SMALL, net("Huge")]), [])
+    run = Composer().validate_run(Composer().compose_with_hydra([*SMALL, net("Huge")]), [])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     (problem,) = trial_build.problems_of_building(run.config, {})
     assert problem.key == "model"
@@ -215,10 +215,10 @@ def test_more_reading_processes_than_cores_are_warned_of(here: Path, capsys: pyt
     from leyden.trainer.hardware.topology import cores
 
     composer = Composer()
-    quiet = composer.validated(composer.composed([f"dataset.num_workers={cores()}"]), []).config
+    quiet = composer.validate_run(composer.compose_with_hydra([f"dataset.num_workers={cores()}"]), []).config
     assert not list(slow_settings(quiet))
     loud = ["dataset.num_workers=2", f"topology.devices_per_node={cores()}", "strategy=ddp"]
-    (problem,) = slow_settings(composer.validated(composer.composed(loud), []).config)
+    (problem,) = slow_settings(composer.validate_run(composer.compose_with_hydra(loud), []).config)
     assert (problem.key, problem.remedy) == ("dataset.num_workers", "dataset.num_workers=1")
     assert f"{2 * cores()} processes" in problem.text
 
@@ -229,11 +229,11 @@ def test_more_reading_processes_than_cores_are_warned_of(here: Path, capsys: pyt
      ("top5", "val/acc5"), ("perplexity", None)],
 )  # fmt: skip
 def test_metrics_of_other_tools(name: str, meant: str | None) -> None:
-    assert meant_metric(name, ["train/loss", "val/loss", "val/acc", "val/acc5"]) == meant
+    assert find_metric(name, ["train/loss", "val/loss", "val/acc", "val/acc5"]) == meant
 
 
 def test_an_exception_is_shown_with_its_line(here: Path) -> None:
-    config = Composer().validated(Composer().composed([*SMALL, net("Raises")]), []).config
+    config = Composer().validate_run(Composer().compose_with_hydra([*SMALL, net("Raises")]), []).config
     assert config.model is not None
     from before_start_examples import Raises
 

@@ -54,7 +54,7 @@ def test_one_that_takes_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.
 def test_one_that_takes_too_long_is_refused_though_what_it_interrupts_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_SECONDS", 0.05)
 
-    @limits.limited()
+    @limits.limit_composition()
     def fails_when_interrupted() -> None:
         try:
             while True:
@@ -84,7 +84,7 @@ def test_one_that_takes_too_long_is_refused_though_a_callback_of_the_collector_l
         while True:
             pass
 
-    with pytest.raises(ConfigError, match="composing takes more than"), limits.limited():
+    with pytest.raises(ConfigError, match="composing takes more than"), limits.limit_composition():
         compute()
 
 
@@ -131,8 +131,8 @@ def test_references_inside_each_other(tmp_path: Path) -> None:
 
 def test_a_number_without_end_and_defaults_of_themselves_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="batch_size"):
-        Composer().composed([f"batch_size={'9' * 5000}"])
+        Composer().compose_with_hydra([f"batch_size={'9' * 5000}"])
     (tmp_path / "optimizer").mkdir()
     (tmp_path / "optimizer" / "hostile.yaml").write_text("defaults:\n  - hostile\n")
     with pytest.raises(ConfigError, match="leads back to itself"):
-        Composer(str(tmp_path)).composed(["optimizer=hostile"])
+        Composer(str(tmp_path)).compose_with_hydra(["optimizer=hostile"])

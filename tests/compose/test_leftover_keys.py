@@ -147,7 +147,7 @@ def test_keys_of_leydens_yaml_that_another_class_does_not_take_are_dropped(case:
     overrides = [word for word in words if "=" in word]
     run = Composer(config_dir).run(overrides)
     assert set(case.dropped) <= {each.key for each in run.dropped}
-    for values in (run.values, Composer(config_dir).frozen_in(run, here / "run")):
+    for values in (run.values, Composer(config_dir).freeze_in(run, here / "run")):
         for key in case.dropped:
             assert value_at(values, key) is ..., key
         for key, value in case.kept.items():

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from leyden.trainer.base.errors import ConfigError, Problem, nearest, spelled
+from leyden.trainer.base.errors import ConfigError, Problem, nearest, spell_value
 from leyden.trainer.cli.main import main
 from leyden.trainer.compose.composer import Composer
-from leyden.trainer.compose.known_names import CHOICES, known
+from leyden.trainer.compose.known_names import CHOICES, find_equivalent
 from leyden.trainer.hardware import topology
 
 pytestmark = pytest.mark.thinned(4)
@@ -124,7 +124,7 @@ def test_remedy_works_or_is_not_given(command: str, here: Path, composer: Compos
     if not TRANSLATED[command]:
         assert not problem.remedy
     for remedied in ways_out(typed, problem):
-        composer.validated(composer.composed(remedied), remedied)
+        composer.validate_run(composer.compose_with_hydra(remedied), remedied)
     assert not list(here.glob("outputs*"))
 
 
@@ -167,7 +167,7 @@ def test_flags_of_other_tools(command: str, remedy: str, here: Path, capsys: pyt
 
 def test_a_remedy_that_is_too_long_for_a_file_is_shown(here: Path, composer: Composer) -> None:
     with pytest.raises(ConfigError, match="the value cannot be put there"):
-        composer.composed([f"hydra.run.dir={{_target_:{'9' * 300}}}"])
+        composer.compose_with_hydra([f"hydra.run.dir={{_target_:{'9' * 300}}}"])
 
 
 def test_on_a_gpu_float16_stays(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,8 +199,10 @@ def test_choices_name_groups_that_there_are(composer: Composer) -> None:
 
 
 def test_words_are_lower_case_and_looked_up_with_dashes() -> None:
-    assert known("Batch-Size-Per-GPU".replace("Size", "size"), "8") == known("batch_size_per_gpu", "8")
-    assert known("frobnicate", "8") is None
+    assert find_equivalent("Batch-Size-Per-GPU".replace("Size", "size"), "8") == find_equivalent(
+        "batch_size_per_gpu", "8"
+    )
+    assert find_equivalent("frobnicate", "8") is None
 
 
 @pytest.mark.parametrize(("name", "meant"), [("epochs", None), ("max_epoch", "max_epochs"), ("ckpt", None)])
@@ -210,4 +212,4 @@ def test_only_near_spellings_are_near(name: str, meant: str | None) -> None:
 
 def test_values_are_spelled_as_overrides_take_them() -> None:
     values = (None, True, [1, "a"], {"a": 1}, "it's", "a b")
-    assert [spelled(v) for v in values] == ["null", "true", "[1,a]", None, "'it\\'s'", "'a b'"]
+    assert [spell_value(v) for v in values] == ["null", "true", "[1,a]", None, "'it\\'s'", "'a b'"]

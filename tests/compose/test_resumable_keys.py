@@ -12,7 +12,7 @@ from runs import TINY, Freeze
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.compose.reopen import change, open_run, read_changes
 from leyden.trainer.compose.rules.resumable_keys import may_change, resumable_arguments, resumable_fields
-from leyden.trainer.runs.frozen import frozen_values
+from leyden.trainer.runs.frozen import read_values
 
 CONF = Path(str(resources.files("leyden.conf")))
 
@@ -73,17 +73,17 @@ def test_a_relative_path_is_that_of_the_command(here: Path, freeze: Freeze) -> N
     run = open_run(str(freeze("run", *TINY, "dataset=image_folder", f"dataset.root={here}/old")))
     change(run, read_changes(["dataset.root=new"]))
     assert run.values["dataset"]["root"] == str(here / "new")
-    assert frozen_values(run.folder)["dataset"]["root"] == str(here / "old")
+    assert read_values(run.folder)["dataset"]["root"] == str(here / "old")
 
 
 def test_data_that_are_gone_are_named_with_a_remedy_that_works(here: Path, freeze: Freeze) -> None:
     words = [*TINY, "dataset=image_folder", f"dataset.root={here}/old"]
     run = open_run(str(freeze("run", *words)))
     with pytest.raises(ConfigError, match=r"no such file or folder(.|\n)*needs: dataset\.root=PATH"):
-        run.validated()
+        run.validate_reopened()
     (here / "new").mkdir()
     change(run, read_changes(["dataset.root=new"]))
-    run.validated()
+    run.validate_reopened()
     other = open_run(str(freeze("other", *words, "dataset._target_=leyden.datasets.hub.HubImages")))
     with pytest.raises(ConfigError, match=r"no such file or folder(.|\n)*needs: ln -s"):
-        other.validated()
+        other.validate_reopened()

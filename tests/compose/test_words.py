@@ -10,7 +10,7 @@ from remedied import shown, works
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.compose.composer import Composer
-from leyden.trainer.compose.known_names import known_value
+from leyden.trainer.compose.known_names import find_value
 
 
 @pytest.fixture
@@ -147,4 +147,4 @@ def test_every_wrong_key_of_a_command_is_a_problem_of_its_own(here: Path) -> Non
 
 def test_times_of_slurm() -> None:
     spelled = {"30:00": "30", "01:00:00": "60", "1-00:00:00": "1440", "00:00:01": "1", "60": "", "x": ""}
-    assert {time: known_value("topology.slurm.time_min", time)[0] for time in spelled} == spelled
+    assert {time: find_value("topology.slurm.time_min", time)[0] for time in spelled} == spelled

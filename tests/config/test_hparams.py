@@ -9,7 +9,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tensorboard.plugins.hparams import metadata
 
 from leyden.trainer.cli.main import main
-from leyden.trainer.config.hyperparameters import hyperparameters, title, varied
+from leyden.trainer.config.hyperparameters import hyperparameters, title, varied_names
 from leyden.trainer.config.schema import load
 
 QUICK = [*TINY, "trainer.max_epochs=1", "trainer.enable_progress_bar=false"]
@@ -59,7 +59,7 @@ def test_keys_as_they_were_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert found["callbacks"] == "[default,ema]"
     assert found["optimizer.nesterov"] is True
     assert found["tags"] == "[a,b]"
-    assert varied(config.composition) == []
+    assert varied_names(config.composition) == []
     assert title(config, tmp_path / "run").startswith("run model=mlp ")
     assert "hydra" not in title(config, tmp_path / "run")
 

@@ -13,7 +13,7 @@ from leyden.trainer.config.schema import load
 
 TRAINER = Path(leyden.trainer.__path__[0])
 NO_JOB = {
-    "config/job.py loaded",
+    "config/job.py load",
     "entrypoints/start.py start",  # makes the job
     "entrypoints/slurm_requeue.py main",  # reads no config
     "config/target_policy/untrusted_runs.py refuse_foreign",  # before there is one
@@ -27,7 +27,7 @@ BELOW = ("runs", "hardware", "base")
 @pytest.mark.parametrize("verb", ["train", "resume", "eval"])
 def test_arguments_name_the_job(here: Path, verb: str, checkpoint: Path | None) -> None:
     freeze(here, Composer().run(list(TINY)).values)
-    job = JobSpec.loaded(here, verb, checkpoint)
+    job = JobSpec.load(here, verb, checkpoint)
     assert JobSpec.from_argv(job.to_argv()) == job
     assert JobSpec.from_argv([str(here)]) == JobSpec(job.config, here)
 
@@ -49,7 +49,7 @@ def test_the_config_that_is_frozen_is_the_one_that_is_read(here: Path, options: 
     )
     composer = Composer()
     run = composer.run([*TINY, *(options if "task.root" not in options[0] else options[1:])])
-    values = composer.frozen_in(run, here / "run")
+    values = composer.freeze_in(run, here / "run")
     if "task.root" in options[0]:
         values["task"]["root"] = "data"
     (here / "run").mkdir()

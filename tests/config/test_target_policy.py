@@ -28,7 +28,7 @@ from leyden.trainer.config.allowed_targets import REMEDY
 from leyden.trainer.config.locate import RefusedTarget, locate
 from leyden.trainer.config.schema import load
 from leyden.trainer.config.target_policy import untrusted_runs
-from leyden.trainer.config.target_policy.untrusted_runs import restricted
+from leyden.trainer.config.target_policy.untrusted_runs import restrict_values
 
 pytestmark = pytest.mark.thinned(4)
 
@@ -195,7 +195,7 @@ def test_what_users_set_in_hydras_node_passes(here: Path) -> None:
         "+hydra.callbacks.b._target_=hydra.experimental.callbacks.LogJobReturnCallback",
         "+hydra.job.env_set.NCCL_DEBUG=1",
     ]  # fmt: skip
-    assert hydra_problems(Composer().composed(words).hydra) == []
+    assert hydra_problems(Composer().compose_with_hydra(words).hydra) == []
 
 
 @pytest.fixture
@@ -260,7 +260,7 @@ def test_whose_code_it_is_decides(installed: Path, monkeypatch: pytest.MonkeyPat
 def test_git_gets_no_config_of_the_environment(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for key, value in {"COUNT": "1", "KEY_0": "core.fsmonitor", "VALUE_0": f"touch {here}/canary"}.items():
         monkeypatch.setenv(f"GIT_CONFIG_{key}", value)
-    versions._found.cache_clear()
+    versions._find_version.cache_clear()
     versions.versions()
     untouched(here)
 
@@ -398,7 +398,7 @@ def test_networks_optimizers_schedules_and_metrics_are_known(run: Path, monkeypa
     values = yaml.safe_load((run / "config.yaml").read_text())
     for name in ("torch.nn.Linear", "torch.nn.GELU", "torch.optim.RMSprop", "torch.optim.lr_scheduler.StepLR",
                  "torchmetrics.classification.MulticlassAccuracy", "leyden.models.mlp.MLP"):  # fmt: skip
-        assert restricted({**values, "model": {"_target_": name}}, run, {NOBODY})["model"] == {"_target_": name}
+        assert restrict_values({**values, "model": {"_target_": name}}, run, {NOBODY})["model"] == {"_target_": name}
 
 
 def test_trust_is_asked_for_and_passed_on(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:

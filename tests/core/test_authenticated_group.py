@@ -17,7 +17,7 @@ from runs import PATIENCE_S
 from leyden.trainer.base.handshake import new_secret
 from leyden.trainer.base.log import log
 from leyden.trainer.core.communication import authenticated_group as module
-from leyden.trainer.core.communication.authenticated_group import UNLIMITED, NotAuthenticated, authenticated_group
+from leyden.trainer.core.communication.authenticated_group import UNLIMITED, NotAuthenticated, connect_group
 
 SECRET = new_secret()
 Address = tuple[str, int]
@@ -121,7 +121,7 @@ def members(
     def run(rank: int) -> None:
         try:
             secret = (secrets or {}).get(rank, SECRET)
-            results[rank] = work(authenticated_group(store, rank, size, secret, "tests"), rank)
+            results[rank] = work(connect_group(store, rank, size, secret, "tests"), rank)
         except Exception as error:
             results[rank] = error
 
@@ -184,12 +184,12 @@ def test_a_member_that_does_not_know_the_secret_is_in_no_group(attacked: Attacke
 
 def test_nothing_listens_while_a_member_is_missing(attacked: Attacked) -> None:
     store = attacked(NO_STRANGER, number_alone)
-    first = threading.Thread(target=lambda: authenticated_group(store, 0, 2, SECRET, "tests"), daemon=True)
+    first = threading.Thread(target=lambda: connect_group(store, 0, 2, SECRET, "tests"), daemon=True)
     before = listening()
     first.start()
     store.wait(["attempt 0/ready 0"])
     assert listening() == before
-    authenticated_group(store, 1, 2, SECRET, "tests")
+    connect_group(store, 1, 2, SECRET, "tests")
     first.join(PATIENCE_S)
     assert not first.is_alive()
 

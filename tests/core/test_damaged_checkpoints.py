@@ -32,7 +32,7 @@ def spoiled(whole: Path, to: Path, change: Change, every: bool = False) -> Path:
     shutil.copytree(whole, to)
     (to / "checkpoints" / "last.ckpt").unlink()
     (to / "summary.json").unlink()
-    for path in checkpoints.saved(to)[: None if every else 1]:
+    for path in checkpoints.saved_checkpoints(to)[: None if every else 1]:
         content = torch.load(path, weights_only=True)
         change(content)
         torch.save(content, path)
@@ -46,7 +46,7 @@ def test_it_is_named_and_the_one_before_is_used(
 ) -> None:
     change, says = WRONG[name]
     run_dir = spoiled(whole, tmp_path / "run", change)
-    newest, before = checkpoints.saved(run_dir)
+    newest, before = checkpoints.saved_checkpoints(run_dir)
     assert start(run_dir, "resume") == 0
     printed = "".join(capfd.readouterr())
     assert f"{newest} " in printed
@@ -76,7 +76,7 @@ def test_an_average_that_is_wrong_is_named_too(freeze: Freeze, tmp_path: Path) -
     assert start(run_dir) == 0
     for name, change in AVERAGES.items():
         copy = spoiled(run_dir, tmp_path / name, change)
-        newest, before, *_ = checkpoints.saved(copy)
+        newest, before, *_ = checkpoints.saved_checkpoints(copy)
         assert start(copy, "resume") == 0, name
         assert f"{newest} is damaged: its `callbacks.ema` cannot be restored" in (copy / "run.log").read_text(), name
         assert f"goes on from {before}" in (copy / "run.log").read_text()
@@ -90,7 +90,7 @@ def test_weights_of_a_byte_are_looked_at() -> None:
 
 def test_the_wrong_one_is_never_called_good(whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     run_dir = spoiled(whole, tmp_path / "run", WRONG["NaN"][0])
-    newest, before = checkpoints.saved(run_dir)
+    newest, before = checkpoints.saved_checkpoints(run_dir)
     assert checkpoint_io.newest(run_dir, to_evaluate=False)
     assert str(before) in last_good_checkpoint(run_dir)
     assert states(capfd, run_dir)["run"]["checkpoint"] == f"checkpoints/{before.name}"  # pyright: ignore[reportArgumentType]
@@ -116,7 +116,7 @@ def test_a_damaged_one_does_not_displace_a_good_one(freeze: Freeze) -> None:
     run_dir = freeze("run", *TINY, "callbacks.checkpoint.every_n_steps=10")
     assert start(run_dir) == 0
     (run_dir / "checkpoints" / "last.ckpt").unlink()
-    newest, before = checkpoints.saved(run_dir)
+    newest, before = checkpoints.saved_checkpoints(run_dir)
     assert (checkpoints.step_of(newest), checkpoints.step_of(before)) == (36, 30)
     newest.write_bytes(b"nothing")
     (run_dir / "resume.yaml").write_text("- changed: {trainer.max_steps: 32}\n")
@@ -131,7 +131,7 @@ def test_eval_of_weights_that_are_not_finite_exits_1(
 ) -> None:
     run_dir = spoiled(whole, tmp_path / "run", WRONG["NaN"][0], every)
     before = {path: path.read_bytes() for path in run_dir.rglob("*") if path.is_file() and path.name != "run.log"}
-    newest = checkpoints.saved(run_dir)[0]
+    newest = checkpoints.saved_checkpoints(run_dir)[0]
     for named in (run_dir, newest):
         assert main(["eval", str(named)]) == 1
         printed = "".join(capfd.readouterr())
@@ -159,7 +159,7 @@ def test_a_file_of_a_server_is_checked_too(
 ) -> None:
     """A server that cannot read its file ends the run: the checkpoint before is to be used."""
     run_dir = spoiled(whole, tmp_path / "run", at("servers", value=1))
-    newest, before = checkpoints.saved(run_dir)
+    newest, before = checkpoints.saved_checkpoints(run_dir)
     optimizer = [["momentum_buffer", torch.ones(9)], ["step", torch.tensor(4.0)], ["count", 4]]
     state = {"format": 1, "values": torch.ones(9), "version": 4, "optimizer": optimizer}
     change(state)
@@ -183,7 +183,7 @@ def test_a_state_that_no_server_can_step_with_is_named_before_it_gets_it(
         (lambda state: state.update(values=torch.ones(9)), "the servers' files hold 9 values in place of"),
     ):
         copy = spoiled(run_dir, tmp_path / says[:9], lambda content: None)
-        newest, before, *_ = checkpoints.saved(copy)
+        newest, before, *_ = checkpoints.saved_checkpoints(copy)
         file = checkpoints.server_path(newest, 0)
         state = torch.load(file, weights_only=True)
         change(state)
@@ -229,7 +229,7 @@ def test_a_file_that_may_not_be_read_is_passed_over_unnoted(whole: Path, caplog:
         for path in (Path(place), run_dir, checkpoints.folder(run_dir)):
             path.chmod(0o777)
         (checkpoints.folder(run_dir) / checkpoints.LAST).unlink()
-        newest, before = checkpoints.saved(run_dir)[:2]
+        newest, before = checkpoints.saved_checkpoints(run_dir)[:2]
         newest.chmod(0o600)
         before.chmod(0o644)
         os.seteuid(65534)
@@ -276,7 +276,7 @@ def test_if_none_is_left_it_is_one_error(whole: Path, tmp_path: Path, capfd: pyt
         assert "has shape (3, 5)" in printed
         assert "Traceback" not in printed
         assert "last good" not in printed
-    assert main(["resume", str(checkpoints.saved(run_dir)[0])]) == 2
+    assert main(["resume", str(checkpoints.saved_checkpoints(run_dir)[0])]) == 2
 
 
 def test_an_evaluation_takes_the_one_before_too(whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -332,7 +332,7 @@ INDEXES = {
 @pytest.mark.parametrize("name", INDEXES)
 def test_an_index_that_lies_is_named(whole: Path, tmp_path: Path, name: str) -> None:
     run_dir = spoiled(whole, tmp_path / "run", at("shards", value=1))
-    newest = checkpoints.saved(run_dir)[0]
+    newest = checkpoints.saved_checkpoints(run_dir)[0]
     checkpoints.index_path(newest).write_text(INDEXES[name])
     with pytest.raises(checkpoint_io.DamagedCheckpoint, match=r"index\.json is (missing or )?damaged"):
         checkpoint_io.read_to_resume(newest)
@@ -341,7 +341,7 @@ def test_an_index_that_lies_is_named(whole: Path, tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize("code", [True, False])
 def test_a_workers_file_is_checked_as_the_checkpoint_is(whole: Path, tmp_path: Path, code: bool) -> None:
     run_dir, canary = spoiled(whole, tmp_path / "run", at("shards", value=1)), tmp_path / "executed"
-    newest = checkpoints.saved(run_dir)[0]
+    newest = checkpoints.saved_checkpoints(run_dir)[0]
     entry = {"dtype": "float32", "shape": [1], "pieces": [{"worker": 0, "offset": [0], "shape": [1]}]}
     checkpoints.index_path(newest).write_text(json.dumps({"workers": 1, "tensors": {"model/a": entry}}))
     torch.save(Evil(canary) if code else [1], checkpoints.shard_path(newest, 0))

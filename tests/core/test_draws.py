@@ -18,7 +18,7 @@ from leyden.trainer.base.signals import IgnoreStopSignals
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.batch import Part
 from leyden.trainer.core.keyed.dropout import KeyedAlphaDropout, KeyedDropPath, SampleKeys
-from leyden.trainer.core.keyed.modules import keyed
+from leyden.trainer.core.keyed.modules import with_keyed_layers
 from leyden.trainer.data.lightning_data import LoaderData
 from leyden.trainer.data.order.reader_seeds import ReaderSeeds
 from leyden.trainer.engine.part_draws import PartDraws
@@ -42,7 +42,7 @@ def test_alpha_dropout_drops_to_selus_limit_and_keeps_mean_and_variance(whole_ch
     sample_keys = SampleKeys()
     sample_keys.set(keys(64))
     kind = nn.FeatureAlphaDropout if whole_channels else nn.AlphaDropout
-    layer = keyed(nn.Sequential(kind(0.25)), sample_keys)[0]
+    layer = with_keyed_layers(nn.Sequential(kind(0.25)), sample_keys)[0]
     assert isinstance(layer, KeyedAlphaDropout)
     x = torch.randn(64, 32, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     dropped = layer(x)
@@ -64,7 +64,7 @@ def test_drop_path_of_timm_is_known_by_its_name() -> None:
     sample_keys = SampleKeys()
     sample_keys.set(keys(400))
     net = nn.Sequential(DropPath(0.25), DropPath(0.25, scale_by_keep=False), DropPath(0.0))
-    keyed(net, sample_keys)
+    with_keyed_layers(net, sample_keys)
     assert all(isinstance(layer, KeyedDropPath) for layer in net)
     x = torch.ones(400, 3, 2)
     scaled, plain = net[0](x), net[1](x)
@@ -85,7 +85,7 @@ def test_drop_path_of_timm_is_known_by_its_name() -> None:
 def test_a_layer_in_two_places_stays_one_layer() -> None:
     shared = nn.Dropout(0.5)
     net = nn.ModuleDict({"a": nn.Sequential(shared), "b": nn.Sequential(shared)})
-    keyed(net, SampleKeys())
+    with_keyed_layers(net, SampleKeys())
     assert net.get_submodule("a.0") is net.get_submodule("b.0") is not shared
 
 
@@ -102,7 +102,7 @@ def test_timms_fused_attention_drops_by_the_sample() -> None:
             self.attn_drop = nn.Dropout(p)
 
     net = nn.ModuleList([Attention(0.1), Attention(0.0)])
-    keyed(net, SampleKeys())
+    with_keyed_layers(net, SampleKeys())
     assert [module.fused_attn for module in net] == [False, True]
 
 
@@ -294,14 +294,14 @@ def test_a_compiled_model_is_not_looked_into(freeze: Freeze, processes: Processe
 
 
 def test_watching_leaves_no_hook_behind(freeze: Freeze) -> None:
-    from leyden.trainer.engine.part_draws import watched
+    from leyden.trainer.engine.part_draws import watch_generators
 
     net = Attends(10, (1, 8, 8), attention_dropout=0.3)
-    keyed(net, SampleKeys())  # no keys: all draw by themselves
+    with_keyed_layers(net, SampleKeys())  # no keys: all draw by themselves
     config = load(freeze("run", *TINY))
     state: Any = SimpleNamespace(config=config, task=net, fabric=SimpleNamespace(device=torch.device("cpu")))
     images = torch.randn(2, 1, 8, 8)
-    with watched(state) as found:
+    with watch_generators(state) as found:
         net(images)
     assert found == [
         "block.attn (MultiheadAttention)", "block.drop_path (DropPath)", "alpha (AlphaDropout)",

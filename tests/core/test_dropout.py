@@ -8,7 +8,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from torch.utils.checkpoint import checkpoint
 
 from leyden.trainer.core.keyed.dropout import KeyedDropout, SampleKeys
-from leyden.trainer.core.keyed.modules import keyed
+from leyden.trainer.core.keyed.modules import with_keyed_layers
 from leyden.trainer.entrypoints.start import start
 
 
@@ -80,7 +80,7 @@ def test_without_keys_it_is_torchs_own() -> None:
 def test_every_dropout_of_a_task_is_replaced_and_keeps_its_mode() -> None:
     net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.2), nn.Sequential(nn.Dropout2d(0.4), nn.ReLU()))
     net[2].eval()
-    keyed(net, SampleKeys())
+    with_keyed_layers(net, SampleKeys())
     inner = net.get_submodule("2.0")
     assert isinstance(net[1], KeyedDropout)
     assert isinstance(inner, KeyedDropout)
@@ -165,8 +165,8 @@ def test_a_compiled_layer_is_one_graph_for_all_steps_and_drops_the_same_units() 
         )
 
     sample_keys, counter = SampleKeys(), CompileCounterWithBackend("aot_eager")
-    eager = keyed(block(), sample_keys)
-    compiled = torch.compile(keyed(block(), sample_keys), backend=counter)
+    eager = with_keyed_layers(block(), sample_keys)
+    compiled = torch.compile(with_keyed_layers(block(), sample_keys), backend=counter)
     x = torch.randn(6, 3, 8)
     for step in range(4):
         sample_keys.set(keys(6) + step)
@@ -180,7 +180,7 @@ def test_a_compiled_layer_is_one_graph_for_all_steps_and_drops_the_same_units() 
 def test_what_activation_checkpointing_computes_again_drops_the_same_units(reentrant: bool) -> None:
     torch.manual_seed(0)
     sample_keys = SampleKeys()
-    net = keyed(nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5), nn.Tanh(), nn.Linear(64, 1)), sample_keys)
+    net = with_keyed_layers(nn.Sequential(nn.Linear(4, 64), nn.Dropout(0.5), nn.Tanh(), nn.Linear(64, 1)), sample_keys)
     x = torch.randn(6, 4, requires_grad=True)
     gradients = []
     for checkpointed in (False, True):

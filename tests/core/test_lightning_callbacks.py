@@ -142,7 +142,7 @@ def test_state_comes_back_from_a_checkpoint(freeze: Freeze, seen: list[Any], tmp
     run_dir = freeze("run", *POINTS, task("Plain"), *saving, *two)
     assert start(run_dir) == 0
     cut = cut_back(run_dir, tmp_path / "cut", 8)
-    content = checkpoint_io.read(checkpoints.saved(cut)[0])
+    content = checkpoint_io.read(checkpoints.saved_checkpoints(cut)[0])
     assert content["callbacks"]["Counts{'of': 'steps'}"] == {"count": 8}
     assert content["mine batches"] == 8
     seen.clear()

@@ -122,7 +122,7 @@ def test_a_foreign_object_in_a_checkpoint_is_refused_when_it_is_written(
     assert start(run_dir) == 1
     error = capfd.readouterr().err
     assert "a checkpoint holds plain Python values and tensors only (lightning_examples.Noisy)" in error
-    assert not checkpoints.saved(run_dir)
+    assert not checkpoints.saved_checkpoints(run_dir)
 
 
 def test_frozen_layers_stay_in_evaluation_mode(freeze: Freeze, seen: list[Any]) -> None:
@@ -398,7 +398,7 @@ def test_metric_objects_survive_a_resumption_at_every_step(freeze: Freeze, tmp_p
     for step in (3, 6):  # 6: the epoch's last step, before validation
         broken = cut_back(whole, tmp_path / f"broken{step}", step)
         if step == 6:
-            content = checkpoint_io.read(checkpoints.saved(broken)[0])
+            content = checkpoint_io.read(checkpoints.saved_checkpoints(broken)[0])
             assert content["position"]["epoch"] == 1, "the epoch's end overwrites it"
         assert start(broken, "resume") == 0
         for name in ("train_acc_epoch", "train_auroc", "val_micro", "val_f1"):

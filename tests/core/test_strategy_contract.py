@@ -13,7 +13,7 @@ from pool import Pool
 from runs import TINY, Freeze, distance, weights
 
 from leyden.trainer.cli.main import main
-from leyden.trainer.compose.reopen import change, open_run, read_changes, written_changes
+from leyden.trainer.compose.reopen import change, open_run, read_changes, write_changes
 from leyden.trainer.config.locate import locate
 from leyden.trainer.config.schema import load
 from leyden.trainer.config.strategy_class import HOOKS, Processes, StrategyDeclarations, hook_problems
@@ -174,8 +174,8 @@ def test_a_resumed_runs_processes_are_those_of_its_new_topology(mine: Path) -> N
     changes = read_changes(["strategy=asgd", "strategy.execution.servers=2", TWO])
     run = open_run("run", changes.given)
     change(run, changes)
-    assert run.validated().servers == 2
-    with written_changes(run, changes):
+    assert run.validate_reopened().servers == 2
+    with write_changes(run, changes):
         assert load(run.folder).processes == Processes(workers=2, servers=2)
     # and of a file that was written by hand
     (run.folder / "resume.yaml").write_text("- changed: {topology.devices_per_node: 3}\n")

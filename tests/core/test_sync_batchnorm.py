@@ -9,7 +9,7 @@ from pool import Pool
 from runs import HERE, Freeze, distance, metrics, weights
 from torch import Tensor, nn
 
-from leyden.trainer.core.sync_batchnorm import GlobalBatchNorm, Padding, statistics_kept, synchronized
+from leyden.trainer.core.sync_batchnorm import GlobalBatchNorm, Padding, statistics_kept, with_synchronized_norms
 from leyden.trainer.entrypoints.start import start
 
 Pools = Callable[[int], Pool]
@@ -76,7 +76,7 @@ def pair(padding: Padding | None = None) -> tuple[nn.BatchNorm2d, GlobalBatchNor
         torch.manual_seed(1)
         nn.init.normal_(norm.weight)
         nn.init.normal_(norm.bias)
-    ours = synchronized(norms[1], padding or Padding())
+    ours = with_synchronized_norms(norms[1], padding or Padding())
     assert isinstance(ours, GlobalBatchNorm)
     return norms[0], ours
 
@@ -192,8 +192,8 @@ class Shifted(nn.BatchNorm2d):
 
 def test_an_activation_inside_the_norm_is_kept_and_another_forward_is_refused(group: None) -> None:
     theirs = Activated(3)
-    ours = synchronized(nn.Sequential(Activated(3)), Padding())
+    ours = with_synchronized_norms(nn.Sequential(Activated(3)), Padding())
     assert isinstance(ours[0], GlobalBatchNorm)
     assert torch.allclose(theirs(images()), ours(images()), atol=1e-5)
     with pytest.raises(ValueError, match=r"sync_batchnorm: 0 is a Shifted, .* trainer\.sync_batchnorm=false"):
-        synchronized(nn.Sequential(Shifted(3)), Padding())
+        with_synchronized_norms(nn.Sequential(Shifted(3)), Padding())

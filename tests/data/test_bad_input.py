@@ -80,7 +80,7 @@ def test_a_truncated_image_stops_the_run_by_name_and_nothing_is_lost(
     assert str(bad) in error
     assert "dataset.max_bad_samples=0" in error
     assert "leyden resume" in error
-    assert [checkpoints.step_of(path) for path in checkpoints.saved(broken)] == [3]
+    assert [checkpoints.step_of(path) for path in checkpoints.saved_checkpoints(broken)] == [3]
     assert summary(broken)["status"] == "failed"
     assert str(bad) in summary(broken)["error"]
     kept.rename(bad)
@@ -98,7 +98,7 @@ def test_in_the_first_step_there_is_nothing_to_save(freeze: Freeze, folder: Path
     data = ImageData(load(run_dir), (0, 1))
     damage(Path(data.train_set.name(int(data.order.batches(0)[0][0]))))  # pyright: ignore[reportAttributeAccessIssue]
     assert start(run_dir) == 1
-    assert not checkpoints.saved(run_dir)
+    assert not checkpoints.saved_checkpoints(run_dir)
 
 
 def test_half_a_step_is_not_saved(freeze: Freeze, folder: Path) -> None:
@@ -109,7 +109,7 @@ def test_half_a_step_is_not_saved(freeze: Freeze, folder: Path) -> None:
     bad = Path(data.train_set.name(int(data.order.batches(0)[3][3])))  # pyright: ignore[reportAttributeAccessIssue]
     kept = damage(bad)
     assert start(broken) == 1
-    assert [checkpoints.step_of(path) for path in checkpoints.saved(broken)] == [2]
+    assert [checkpoints.step_of(path) for path in checkpoints.saved_checkpoints(broken)] == [2]
     kept.rename(bad)
     assert start(broken, "resume") == 0
     assert metrics(broken)["train/acc"] == metrics(whole)["train/acc"]
@@ -123,7 +123,7 @@ def test_in_validation_the_epoch_is_not_lost(freeze: Freeze, folder: Path, capfd
     kept = damage(bad)
     assert start(broken) == 1
     assert str(bad) in capfd.readouterr().err
-    assert [checkpoints.step_of(path) for path in checkpoints.saved(broken)] == [6]
+    assert [checkpoints.step_of(path) for path in checkpoints.saved_checkpoints(broken)] == [6]
     kept.rename(bad)
     assert start(broken, "resume") == 0
     for name in ("train/acc", "val/acc", "val/loss"):

@@ -116,12 +116,12 @@ def test_a_session_that_accepted_and_was_killed_before_it_saved_goes_on_at_the_n
     stopped: Path, tmp_path: Path
 ) -> None:
     from leyden.trainer.config.schema import load
-    from leyden.trainer.data.contents.found import found_in, keep
+    from leyden.trainer.data.contents.found import count_samples, keep
     from leyden.trainer.data.splits import Splits
 
     picture(tmp_path / "photos/cat/new.png", 99)
     (stopped / "resume.yaml").write_text("- {at: now, changed: {dataset.changed: accept, trainer.max_epochs: 3}}\n")
-    keep(found_in(Splits.of(load(stopped).dataset), 0.2), stopped)
+    keep(count_samples(Splits.of(load(stopped).dataset), 0.2), stopped)
     assert start(stopped, "resume") == 0
     an_epoch = -(-recorded(stopped)["splits"]["train"]["samples"] // 4)
     assert summary(stopped)["sessions"][-1]["steps"] == an_epoch

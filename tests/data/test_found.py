@@ -10,7 +10,7 @@ from class_folders import CLASSES, KINDS, Build, below, directory
 from torch import Tensor
 
 from leyden.datasets.image_folder import ImageFolder
-from leyden.trainer.data.contents.found import described, found_in, found_in_loaders
+from leyden.trainer.data.contents.found import count_in_loaders, count_samples, describe_found
 from leyden.trainer.data.splits import Splits, Subset
 
 UNREAD = [
@@ -30,7 +30,7 @@ def splits(root: Path, held_out: int = 0, **arguments: Any) -> Splits:
 
 
 def lines(found: Splits) -> list[str]:
-    return described(found_in(found, 0.2))
+    return describe_found(count_samples(found, 0.2))
 
 
 def test_pictures_are_counted_by_class(tmp_path: Path) -> None:
@@ -179,9 +179,9 @@ def test_loaders_say_what_they_know() -> None:
 
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.zeros(7)))
     stream = torch.utils.data.DataLoader(Stream())
-    assert described(found_in_loaders("Mine", 10, {"train": loader, "val": stream, "test": None}, 1)) == [
+    assert describe_found(count_in_loaders("Mine", 10, {"train": loader, "val": stream, "test": None}, 1)) == [
         "7 samples of Mine of 10 classes; validation: unknown; test: none"
     ]
-    assert described(found_in_loaders("Mine", None, {"train": stream, "val": None, "test": [1]}, 1)) == [
+    assert describe_found(count_in_loaders("Mine", None, {"train": stream, "val": None, "test": [1]}, 1)) == [
         "an unknown number of samples of Mine; validation: none; test: unknown"
     ]

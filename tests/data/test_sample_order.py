@@ -110,7 +110,7 @@ def test_each_block_is_asked_for_once_and_before_its_use(samples: int, block: in
         position = 0
         for number, batch in enumerate(order.batches(epoch)):
             if (epoch, number) >= (0, first):
-                ahead.reached(epoch, position, samples)
+                ahead.reach(epoch, position, samples)
                 before = asked.samples
                 assert all(before[index] > epoch * (first == 0) for index in batch.tolist())
                 read += len(batch)
@@ -124,7 +124,7 @@ def test_a_resumed_epoch_asks_for_nothing_that_was_trained() -> None:
     order, asked = order_of(150), Asked()
     buffers = list(order.buffers(0))
     trained = sum(map(len, chain(*buffers[:4]))) + 3
-    ReadAhead(order, asked, epochs=1).reached(0, trained, 150)
+    ReadAhead(order, asked, epochs=1).reach(0, trained, 150)
     expected = [*buffers[4], *buffers[5]]
     assert asked.blocks[:3] == [(each.start, each.stop) for each in buffers[4]]
     assert set(asked.blocks) <= {(each.start, each.stop) for each in expected}
@@ -135,7 +135,7 @@ def test_no_other_partition_is_asked_for() -> None:
     order, asked = SampleOrder(60, 4, 0, 2, held=held, blocks=BLOCKS), Asked()
     ahead = ReadAhead(order, asked, epochs=5)
     for position in range(0, 20, 4):
-        ahead.reached(0, position, end=20)
+        ahead.reach(0, position, end=20)
     assert asked.samples == Counter(range(20))
 
 

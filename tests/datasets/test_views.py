@@ -26,7 +26,7 @@ from leyden.trainer.compose.composer import Composer
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.batch import Part
 from leyden.trainer.data.abilities import writes_crops
-from leyden.trainer.data.batch_augmentation import mirrored
+from leyden.trainer.data.batch_augmentation import mirror_images
 from leyden.trainer.data.batch_memory import BatchMemory, RowLayout
 from leyden.trainer.data.batch_reader import SampleBatches
 from leyden.trainer.data.batch_sources import BatchSources
@@ -238,11 +238,11 @@ def test_images_are_mirrored_where_it_is_said(
 ) -> None:
     images = torch.randint(256, (40, 3, *size), dtype=torch.uint8).to(dtype).contiguous(memory_format=layout)
     flips = torch.arange(40) % 3 == 0
-    before, found = images.clone(), mirrored(images, flips)
+    before, found = images.clone(), mirror_images(images, flips)
     for image, result, flip in zip(images, found, flips.tolist(), strict=True):
         assert torch.equal(result, image.flip(2) if flip else image)
     assert torch.equal(images, before)
-    assert mirrored(images, None) is images
+    assert mirror_images(images, None) is images
 
 
 # --- batches
@@ -354,13 +354,13 @@ def test_views_that_are_mirrored_and_written_as_they_are_read_are_the_same(
     freeze: Freeze, folder: Path, views: int
 ) -> None:
     data = data_of(freeze, "run", *options(folder, f"augment.crop.views={views}"))
-    pairs = data.keyed(range(8), 0)
+    pairs = data.with_keys(range(8), 0)
     late, early = (BatchSources(data._sources._splits, data.augment, mirrors=m)(("train", 0)) for m in (False, True))
     assert isinstance(early, SampleBatches)
     (images, _, keys), (expected, _, no_keys) = late.read(pairs).batch, early.read(pairs).batch
     assert keys.flips.any()
     assert not no_keys.flips.any()
-    assert torch.equal(mirrored(images, keys.flips), expected)
+    assert torch.equal(mirror_images(images, keys.flips), expected)
     layout = RowLayout.of(expected, views)
     assert layout is not None
     lent = BatchMemory(1).lend(layout, len(pairs))
@@ -395,7 +395,7 @@ def test_crops_of_a_subclass_are_not_passed_by() -> None:
 def test_photographs_are_augmented_unless_the_user_says_otherwise(
     words: list[str], scale: list[float] | None, changes: list[str] | None
 ) -> None:
-    augment: Any = Composer().composed(words)["augment"]
+    augment: Any = Composer().compose_with_hydra(words)["augment"]
     assert (None if augment is None else augment["crop"]["scale"]) == scale
     assert (None if augment is None or augment["batch"] is None else list(augment["batch"])) == changes
 

@@ -14,7 +14,7 @@ from runs import TINY, Freeze, Processes, summary
 from leyden.trainer.base.errors import Problem
 from leyden.trainer.base.log import log
 from leyden.trainer.diagnostics.preflight.devices import shared_devices
-from leyden.trainer.diagnostics.preflight.machines import _folder_problems, merged_problems
+from leyden.trainer.diagnostics.preflight.machines import _folder_problems, merge_problems
 from leyden.trainer.diagnostics.preflight.nccl_log import Network, network
 from leyden.trainer.diagnostics.preflight.network import adapter_problems, interface_problems
 from leyden.trainer.diagnostics.preflight.transport import transport_problem
@@ -102,7 +102,7 @@ def test_a_device_that_two_workers_share() -> None:
 def test_a_problem_of_several_nodes_is_told_once() -> None:
     problem = Problem("key", "it is down", remedy="mend it").as_data()
     said = [{"node": f"node {n}", "problems": [problem] if n else []} for n in (0, 1, 2, 2)]
-    assert merged_problems(said) == [Problem("key", "node 1, node 2: it is down", remedy="mend it")]
+    assert merge_problems(said) == [Problem("key", "node 1, node 2: it is down", remedy="mend it")]
 
 
 def test_clocks_that_differ_are_told_and_break_nothing(caplog: pytest.LogCaptureFixture) -> None:

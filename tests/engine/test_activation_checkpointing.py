@@ -13,7 +13,7 @@ from leyden.trainer.base.signals import StopRequest
 from leyden.trainer.cli.main import main
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.keyed.dropout import SampleKeys
-from leyden.trainer.core.keyed.modules import keyed
+from leyden.trainer.core.keyed.modules import with_keyed_layers
 from leyden.trainer.core.network.activation_checkpointing import checkpoint_activations
 from leyden.trainer.engine.build import assemble
 from leyden.trainer.entrypoints.start import start
@@ -125,7 +125,7 @@ def test_two_workers(freeze: Freeze, pools: Callable[[int], Pool], model: list[s
 
 def test_a_dropout_layer_of_two_blocks_is_refused() -> None:
     sample_keys, shared = SampleKeys(), nn.Dropout(0.5)
-    network = keyed(nn.Sequential(*(nn.Sequential(nn.Linear(2, 2), shared) for _ in range(2))), sample_keys)
+    network = with_keyed_layers(nn.Sequential(*(nn.Sequential(nn.Linear(2, 2), shared) for _ in range(2))), sample_keys)
     with pytest.raises(ValueError, match="share a dropout layer"):
         checkpoint_activations(network, True)
 

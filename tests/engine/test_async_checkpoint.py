@@ -86,7 +86,7 @@ def test_the_first_worker_waits_for_the_files_of_all() -> None:
 
 
 def saved(run_dir: Path) -> dict[int, dict[str, Any]]:
-    return {checkpoints.step_of(path): checkpoint_io.read(path) for path in checkpoints.saved(run_dir)}
+    return {checkpoints.step_of(path): checkpoint_io.read(path) for path in checkpoints.saved_checkpoints(run_dir)}
 
 
 def assert_same(one: Any, other: Any) -> None:
@@ -132,7 +132,7 @@ def test_the_newest_and_the_best_are_kept(freeze: Freeze) -> None:
         run_dir = freeze(name, *TINY, "trainer.max_epochs=8", "callbacks.checkpoint.keep_last=1",
                          "callbacks.checkpoint.save_top_k=2", f"trainer.async_checkpoint={how}")  # fmt: skip
         assert start(run_dir) == 0
-        steps.append([checkpoints.step_of(path) for path in checkpoints.saved(run_dir)])
+        steps.append([checkpoints.step_of(path) for path in checkpoints.saved_checkpoints(run_dir)])
     assert steps[0] == steps[1]
 
 
@@ -143,7 +143,7 @@ def test_without_memory_for_a_copy_the_training_waits(
     run_dir = freeze("run", *TINY)
     assert start(run_dir) == 0
     assert "while the training waits: a copy in host memory takes" in "".join(capsys.readouterr())
-    assert len(checkpoints.saved(run_dir)) == 2
+    assert len(checkpoints.saved_checkpoints(run_dir)) == 2
 
 
 def test_one_worker_with_a_file_of_its_own_needs_no_store(freeze: Freeze, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,7 +153,7 @@ def test_one_worker_with_a_file_of_its_own_needs_no_store(freeze: Freeze, monkey
     run_dir = freeze("run", *TINY, "strategy=easgd", "strategy.execution.simulate=true",
                      "topology.devices_per_node=2")  # fmt: skip
     assert start(run_dir) == 0
-    assert checkpoint_io.read(checkpoints.saved(run_dir)[-1])["shards"] == 1
+    assert checkpoint_io.read(checkpoints.saved_checkpoints(run_dir)[-1])["shards"] == 1
 
 
 @pytest.mark.slow

@@ -174,7 +174,7 @@ def test_refused_before_anything_starts(freeze: Freeze, options: list[str], word
     config = load(freeze("run", *options, LOGGED))
     with pytest.raises(ConfigError) as error:
         check_all(config)
-    text = " ".join(error.value.rendered().split())
+    text = " ".join(error.value.render().split())
     assert [word for word in words if word not in text] == []
 
 

@@ -99,7 +99,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hub: Hub) -> None:
     monkeypatch.setenv("LEYDEN_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
     hub.asked.clear()
-    hub_weights._pinned.cache_clear()
+    hub_weights._pin_name.cache_clear()
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_fetched_once_pinned_and_trained_from(
     assert torch.equal(weights(tmp_path / "run")["model.stem.0.weight"], STATE["conv1.weight"])
     assert hub.files == ["HEAD", "GET"]
     # a sweep asks once for all of its trials, and without the hub the cache serves
-    hub_weights._pinned.cache_clear()
+    hub_weights._pin_name.cache_clear()
     hub.asked.clear()
     assert main(["-m", *words, "seed=1,2", "hydra.sweep.dir=sweep"]) == 0
     assert hub.files == ["HEAD"]

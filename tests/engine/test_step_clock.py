@@ -84,7 +84,7 @@ def make_step(clock: StepClock, ledger: Ledger, device: Gpu, parts: int = 1) -> 
         ledger.waited(began)
         clock.end_backward()
         device.compute(16.0)
-    clock.updated(10)
+    clock.end_update(10)
     device.compute(32.0)
 
 

@@ -131,7 +131,7 @@ def test_the_best_checkpoint_may_be_inside_an_epoch(freeze: Freeze) -> None:
     best = sorted(scores, key=lambda step: (-scores[step], step))[:3]
     assert [entry["value"] for entry in summary(run_dir)["best"]] == [scores[step] for step in best]
     assert any(step not in (18, 36) for step in best)
-    assert {checkpoints.step_of(path) for path in checkpoints.saved(run_dir)} >= set(best)
+    assert {checkpoints.step_of(path) for path in checkpoints.saved_checkpoints(run_dir)} >= set(best)
 
 
 def test_an_early_stop_inside_an_epoch_ends_the_training_there(freeze: Freeze) -> None:
@@ -141,7 +141,7 @@ def test_an_early_stop_inside_an_epoch_ends_the_training_there(freeze: Freeze) -
     assert (summary(run_dir)["steps"], summary(run_dir)["epochs"]) == (10, 0)
     assert validated(run_dir) == [5, 10]
     assert "val/loss has not improved" in summary(run_dir)["stop_reason"]
-    assert checkpoints.step_of(checkpoints.saved(run_dir)[0]) == 10
+    assert checkpoints.step_of(checkpoints.saved_checkpoints(run_dir)[0]) == 10
 
 
 TWO = ["topology.devices_per_node=2", "trainer.precision=64-true"]
@@ -313,7 +313,7 @@ def test_the_time_ends_the_training_after_a_step_and_a_resumption_goes_on_exactl
     assert 30 < ended["steps"] <= 40
     assert ended["stop_reason"] == "trainer.max_time is over: 0:00:40 of training"
     assert states(capsys, short)["short"]["state"] == "stopped early"
-    assert checkpoints.step_of(checkpoints.saved(short)[0]) == ended["steps"]
+    assert checkpoints.step_of(checkpoints.saved_checkpoints(short)[0]) == ended["steps"]
 
     capsys.readouterr()
     assert main(["resume", str(short)]) == 2
@@ -336,7 +336,7 @@ def test_all_workers_agree_on_the_last_step(freeze: Freeze, pools: Callable[[int
     pools(2).run(run_dir)
     ended = summary(run_dir)
     assert (ended["status"], ended["stop_reason"][:24]) == ("done", "trainer.max_time is over")
-    assert checkpoints.step_of(checkpoints.saved(run_dir)[0]) == ended["steps"]
+    assert checkpoints.step_of(checkpoints.saved_checkpoints(run_dir)[0]) == ended["steps"]
     assert 50 <= ended["steps"] <= 66, "the first worker's clock is the slower one, and all wait for it"
 
 
@@ -347,7 +347,7 @@ def test_asynchronous_workers_end_between_two_rounds(freeze: Freeze, name: str) 
     run_dir = freeze("run", *LONG, *two, "trainer.max_time={seconds: 30}")
     assert start(run_dir) == 0
     assert summary(run_dir)["stop_reason"].startswith("trainer.max_time is over")
-    assert checkpoints.step_of(checkpoints.saved(run_dir)[0]) == summary(run_dir)["steps"] > 0
+    assert checkpoints.step_of(checkpoints.saved_checkpoints(run_dir)[0]) == summary(run_dir)["steps"] > 0
     assert summary(run_dir)["steps"] < 20 * 18
 
 

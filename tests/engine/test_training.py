@@ -119,13 +119,13 @@ def test_sigterm_saves_and_exits_75_and_resume_goes_on(freeze: Freeze, processes
     options = [*TINY, "trainer.max_epochs=200", "trainer.log_every_n_steps=10"]
     run_dir = freeze("run", *options)
     process = processes.start(run_dir)
-    wait_until(lambda: len(checkpoints.saved(run_dir)) > 0)
+    wait_until(lambda: len(checkpoints.saved_checkpoints(run_dir)) > 0)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 75, output
     told = summary(run_dir)
     assert told["status"] == "preempted"
-    assert checkpoints.step_of(checkpoints.saved(run_dir)[0]) == told["steps"]
+    assert checkpoints.step_of(checkpoints.saved_checkpoints(run_dir)[0]) == told["steps"]
     assert "preempted at step" in output
     (run_dir / "resume.yaml").write_text(f"- {{changed: {{trainer.max_steps: {told['steps'] + 10}}}}}\n")
     assert start(run_dir, "resume") == 0
@@ -137,7 +137,7 @@ def test_sigterm_saves_and_exits_75_and_resume_goes_on(freeze: Freeze, processes
 def test_ctrl_c_leaves_a_checkpoint_and_exits_130(freeze: Freeze, processes: Processes) -> None:
     run_dir = freeze("run", *TINY, "trainer.max_epochs=200")
     process = processes.start(run_dir)
-    wait_until(lambda: len(checkpoints.saved(run_dir)) > 0)
+    wait_until(lambda: len(checkpoints.saved_checkpoints(run_dir)) > 0)
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130
@@ -147,7 +147,7 @@ def test_ctrl_c_leaves_a_checkpoint_and_exits_130(freeze: Freeze, processes: Pro
 def test_a_damaged_newest_checkpoint_is_passed_over(freeze: Freeze, capsys: pytest.CaptureFixture[str]) -> None:
     run_dir = freeze("run", *TINY, "trainer.max_epochs=3")
     start(run_dir)
-    newest, before = checkpoints.saved(run_dir)[:2]
+    newest, before = checkpoints.saved_checkpoints(run_dir)[:2]
     with open(newest, "r+b") as file:
         file.seek(newest.stat().st_size // 2)
         file.write(b"\xff" * 64)
@@ -184,7 +184,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(freeze: Freeze, tmp_path: Path) -
 
     run_dir = freeze("run", *TINY)
     start(run_dir)
-    path = checkpoints.saved(run_dir)[0]
+    path = checkpoints.saved_checkpoints(run_dir)[0]
     content = checkpoint_io.read(path)
     content["model"]["ballast"] = torch.zeros(1 << 20)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -208,7 +208,7 @@ def test_nan_stops_with_step_and_learning_rate(freeze: Freeze, capfd: pytest.Cap
     assert "learning rate 1e+30" in error
     assert "at step" in error
     assert summary(run_dir)["status"] == "failed"
-    assert not checkpoints.saved(run_dir)
+    assert not checkpoints.saved_checkpoints(run_dir)
 
 
 @pytest.mark.parametrize(("every", "last"), [(4, 7), (50, 18)])

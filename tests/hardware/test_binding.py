@@ -22,9 +22,9 @@ from machines import (
     topology_config,
 )
 
-from leyden.trainer.hardware.affinity import cores_of_device, described, physical_device
+from leyden.trainer.hardware.affinity import cores_of_device, describe_binding, physical_device
 from leyden.trainer.hardware.discovery.cpus import processors, socket_of_numa_node
-from leyden.trainer.hardware.discovery.machine import discovered
+from leyden.trainer.hardware.discovery.machine import discover_machine
 from leyden.trainer.hardware.discovery.to_yaml import as_topology
 from leyden.trainer.hardware.schema import Topology
 
@@ -45,7 +45,7 @@ def test_every_worker_gets_the_whole_socket_of_its_device(tmp_path: Path) -> Non
 def test_one_socket_or_an_unknown_layout_binds_nobody(machine: Callable[[Path], Built], tmp_path: Path) -> None:
     root = machine(tmp_path).root
     assert [cores_of_device(dgx(), device, processors(root)) for device in range(8)] == [set()] * 8
-    assert described(dgx(), {}, root) == []
+    assert describe_binding(dgx(), {}, root) == []
 
 
 def test_sockets_that_the_topology_does_not_say_bind_nobody(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_socket_of_several_numa_nodes_is_one_socket(tmp_path: Path) -> None:
 
 def test_what_will_be_bound_is_said(tmp_path: Path) -> None:
     root = dgx_like(tmp_path).root
-    said = described(dgx(), {"CUDA_VISIBLE_DEVICES": "3,4"}, root)
+    said = describe_binding(dgx(), {"CUDA_VISIBLE_DEVICES": "3,4"}, root)
     assert said == ["worker 0: device 3, on the cores of socket 0", "worker 1: device 4, on the cores of socket 1"]
 
 
@@ -135,7 +135,7 @@ def test_a_discovered_machine_binds_as_it_was_found(tmp_path: Path) -> None:
     for name, text in swapped.items():
         (built.root / name).write_text(text)
     (tmp_path / "mine/topology").mkdir(parents=True)
-    found = as_topology(discovered(built.root, built.nvidia_smi))
+    found = as_topology(discover_machine(built.root, built.nvidia_smi))
     (tmp_path / "mine/topology/found.yaml").write_text(found)
 
     topology = topology_config("topology=found", config_dir=tmp_path / "mine").topology

@@ -18,7 +18,7 @@ from runs import POINTS, TINY, Freeze, summary, task
 
 from leyden.trainer.base.log import log
 from leyden.trainer.cli.main import main
-from leyden.trainer.compose.reopen import change, open_run, read_changes, written_changes
+from leyden.trainer.compose.reopen import change, open_run, read_changes, write_changes
 from leyden.trainer.config.schema import Config, load
 from leyden.trainer.core.strategy_contract import contract_of
 from leyden.trainer.data.lightning_data import LoaderData
@@ -232,8 +232,8 @@ def test_a_pipeline_goes_on_on_another_kind_with_its_trials(freeze: Freeze, monk
         assert "trainer.max_epochs" not in shared.dotted
         run = open_run(str(trial))
         change(run, own)
-        assert run.validated().topology.device.kind == "cpu"
-        with written_changes(run, own):
+        assert run.validate_reopened().topology.device.kind == "cpu"
+        with write_changes(run, own):
             assert load(trial).topology.device.kind == "cpu"
         (trial / "resume.yaml").unlink()
     worker = object.__new__(HoppingWorker)  # its trials' files may say another kind still

@@ -23,7 +23,7 @@ from machines import (
 
 from leyden.trainer.cli.main import main
 from leyden.trainer.hardware.discovery.cpus import processors
-from leyden.trainer.hardware.discovery.machine import discovered
+from leyden.trainer.hardware.discovery.machine import discover_machine
 from leyden.trainer.hardware.discovery.network import default_route, interfaces
 from leyden.trainer.hardware.discovery.sysfs import numbers_in
 from leyden.trainer.hardware.discovery.to_yaml import as_topology
@@ -31,7 +31,7 @@ from leyden.trainer.hardware.schema import Topology
 
 
 def printed(built: Built) -> str:
-    return as_topology(discovered(built.root, built.nvidia_smi))
+    return as_topology(discover_machine(built.root, built.nvidia_smi))
 
 
 def composed(text: str, folder: Path) -> Topology:

@@ -233,7 +233,7 @@ def test_a_worker_is_killed_and_no_model_is_lost(
         assert "failed: killed by SIGKILL" in output
         assert not [pid for pid in workers if alive(pid)]
         for name, steps in steps_of_sub_epochs(here / "mine").items():
-            saved = [checkpoints.step_of(path) for path in checkpoints.saved(here / "mine" / name)]
+            saved = [checkpoints.step_of(path) for path in checkpoints.saved_checkpoints(here / "mine" / name)]
             assert max(saved, default=0) >= max(steps[:-1], default=0), "one sub-epoch is lost at most"
     epochs = enough(here / "mine")
     assert main(["resume", "mine", epochs]) == 0
@@ -253,7 +253,7 @@ def test_a_stopped_sweep_goes_on_later(here: Path, freeze: Freeze) -> None:
     for trial in trials(here / "mine"):
         assert summary(trial)["status"] == "preempted"
         last = steps_of_sub_epochs(here / "mine")[trial.name][-1]
-        assert checkpoints.step_of(checkpoints.saved(trial)[0]) >= last
+        assert checkpoints.step_of(checkpoints.saved_checkpoints(trial)[0]) >= last
     epochs = enough(here / "mine")
     (here / "mine").rename(here / "moved")
     assert main(["resume", "moved", "topology.devices_per_node=1", epochs]) == 0

@@ -94,7 +94,7 @@ def test_hydra_composes_through_the_open_method(monkeypatch: pytest.MonkeyPatch)
     loader = hydra_compat.ConfigLoader(path, lambda file: loaded.append(file.name), lambda place: None)
     loader.load_configuration("train", ["model=mlp"], RunMode.RUN)
     assert {"train.yaml", "mlp.yaml"} <= set(loaded)
-    parsed, repository = loader.parsed("train", ["model=mlp"])
+    parsed, repository = loader.parse_typed("train", ["model=mlp"])
     assert [override.key_or_group for override in parsed] == ["model"]
     file = hydra_compat.yaml_file(repository.delegate, "model/mlp")
     assert file is not None
@@ -231,7 +231,7 @@ def test_a_forward_inside_of_backward_is_seen() -> None:
 
 
 def test_a_copy_of_a_composition_is_equal_and_shares_no_state() -> None:
-    composed = Composer().composed(["model=mlp", "+path=${hydra:runtime.cwd}"])
+    composed = Composer().compose_with_hydra(["model=mlp", "+path=${hydra:runtime.cwd}"])
     copied = deepcopy(composed)
     assert copied == composed
     assert OmegaConf.get_type(copied, "hydra") is OmegaConf.get_type(composed, "hydra")
@@ -255,7 +255,7 @@ def test_a_copy_of_a_composition_is_equal_and_shares_no_state() -> None:
 
 
 def test_the_users_keys_are_copied_without_hydras_node() -> None:
-    composed = Composer().composed(["model=mlp"])
+    composed = Composer().compose_with_hydra(["model=mlp"])
     user = without_hydra(composed)
     assert "hydra" not in user
     assert set(user) == set(composed) - {"hydra"}

@@ -19,7 +19,7 @@ from leyden.trainer.config.locate import locate
 from leyden.trainer.config.schema import Model, Optimizer
 from leyden.trainer.config.targets import build, takes
 from leyden.trainer.core.checkpoints import checkpoint_io
-from leyden.trainer.core.network.parameter_groups import group_options, parameter_groups, undecayed
+from leyden.trainer.core.network.parameter_groups import group_options, parameter_groups, undecayed_names
 from leyden.trainer.entrypoints.start import start
 
 MODELS = CONF / "model"
@@ -43,7 +43,7 @@ class Tokens(torch.nn.Module):
 def test_what_a_model_names_is_left_out_of_the_decay() -> None:
     task = torch.nn.ModuleDict({"model": Tokens()})
     left = {"model.table", "model.token", "model.local.bias", "model.head.bias"}
-    assert undecayed(task) & {name for name, _ in task.named_parameters()} == left
+    assert undecayed_names(task) & {name for name, _ in task.named_parameters()} == left
     keys = {"decay_bias_and_norm": False, "groups": [], "layer_decay": None, "lr_batch_size": None}
     sgd = Optimizer.model_validate({"_target_": "torch.optim.SGD", "lr": 0.1, "weight_decay": 0.5, **keys})
     decayed, free = parameter_groups(task, group_options(task, sgd, 64, torch.optim.SGD))
@@ -69,7 +69,7 @@ def test_which_parameters_of_the_shipped_models_are_decayed(file: Path) -> None:
     taken = {key: value for key, value in known.items() if takes(locate(settings.target), key)}
     with torch.device("meta"):
         model = build(settings, **taken)
-    left = undecayed(model)
+    left = undecayed_names(model)
     matrices = {name for name, p in model.named_parameters() if p.ndim > 1}
     shared = {"vit_small": {"class_token", "positions"}, "vit_base": {"class_token", "positions"}}
     shared["timm"] = {"network.cls_token", "network.pos_embed"}

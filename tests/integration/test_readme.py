@@ -240,7 +240,7 @@ def test_command_for_other_machines(command: Command, shown: Path, monkeypatch: 
     chosen = [word for word in overrides(command) if "interval(" not in word]
     first_trial = [word if "[" in word else word.split(",")[0] for word in chosen]
     if verb(command) == "doctor" or "hydra/launcher=pipeline" in first_trial:
-        assert composer.composed(first_trial)  # neither is a run, whose rules would apply
+        assert composer.compose_with_hydra(first_trial)  # neither is a run, whose rules would apply
     else:
         composer.run(first_trial)
 

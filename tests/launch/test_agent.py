@@ -145,7 +145,7 @@ def test_a_run_whose_workers_have_all_ended_is_done_though_an_agent_was_silent(f
     """On an overloaded machine one agent took the other for lost, after the last step."""
     run_dir = freeze("run", *TWO)
     write_summary(run_dir, {"status": "done"})
-    job = worker_spec(JobSpec.loaded(run_dir))
+    job = worker_spec(JobSpec.load(run_dir))
 
     def after(*codes: int) -> Failure | None:
         exits = [ProcessExit(Role("worker", rank), code, 1.0, code != 0, None) for rank, code in enumerate(codes)]

@@ -462,15 +462,15 @@ def test_ranks_of_a_host_follow_each_other() -> None:
 
 
 def test_an_announcement_is_believed_by_its_signature_alone() -> None:
-    run = Announcement("/run", "train", "", "127.0.0.1", 1234).signed(b"secret")
-    assert Announcement.decoded(run.encoded()) == run
+    run = Announcement("/run", "train", "", "127.0.0.1", 1234).sign(b"secret")
+    assert Announcement.decode(run.encode()) == run
     assert run.is_signed_by(b"secret")
     assert not run.is_signed_by(b"other")
-    moved = Announcement.decoded(run.encoded().replace(b"/run", b"/foo"))
+    moved = Announcement.decode(run.encode().replace(b"/run", b"/foo"))
     assert not moved.is_signed_by(b"secret")
-    for message in (b"[]", b'{"folder": 1}', run.encoded().replace(b"1234", b'"1234"')):
+    for message in (b"[]", b'{"folder": 1}', run.encode().replace(b"1234", b'"1234"')):
         with pytest.raises(ValueError, match="not an announcement"):
-            Announcement.decoded(message)
+            Announcement.decode(message)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_stopped_worker_is_named_and_nothing_is_left(freeze: Freeze, processes
     long = ["trainer.max_epochs=5000", "callbacks.checkpoint.every_n_steps=20", "trainer.hang_timeout=5"]
     run_dir = freeze("run", *TINY, *TWO, *long)
     process = processes.start(run_dir)
-    wait_until(lambda: len(checkpoints.saved(run_dir)) > 0)
+    wait_until(lambda: len(checkpoints.saved_checkpoints(run_dir)) > 0)
     workers = by_rank(process.pid)
     rank = min(workers)
     os.kill(workers[rank], signal.SIGSTOP)
@@ -280,7 +280,7 @@ def said_in_second(freeze: Freeze, monkeypatch: pytest.MonkeyPatch, workers: lis
     run_dir = freeze("run", *TINY)
     with monkeypatch.context() as patched:
         patched.setattr(detector.time, "monotonic", lambda: clock[0])
-        watch = detector.HangDetector(JobSpec.loaded(run_dir), NoPeers(), run_dir)
+        watch = detector.HangDetector(JobSpec.load(run_dir), NoPeers(), run_dir)
         for second in range(len(found[0]._spells)):
             clock[0] += 1.0
             for worker in found:
@@ -400,8 +400,8 @@ def test_time_in_which_the_agent_itself_was_stopped_does_not_count() -> None:
 def test_only_a_training_that_hangs_is_recorded_in_its_folder(freeze: Freeze, verb: str) -> None:
     run_dir = freeze("run", *TINY)
     write_summary(run_dir, {"status": "done"})
-    folder = stacks_folder(JobSpec.loaded(run_dir, verb))
-    Watchdog(JobSpec.loaded(run_dir, verb), 3.0)._record(report(0, 7, EVALUATION), "no progress", folder, "its stacks")
+    folder = stacks_folder(JobSpec.load(run_dir, verb))
+    Watchdog(JobSpec.load(run_dir, verb), 3.0)._record(report(0, 7, EVALUATION), "no progress", folder, "its stacks")
     assert summary(run_dir)["status"] == ("done" if verb == "eval" else "failed")
     assert (folder == run_dir / "hang") is (verb != "eval")
     assert (run_dir / "hang").exists() is (verb != "eval")

@@ -37,7 +37,7 @@ def training(run_dir: Path, first: Agent, second: Agent, beyond: int = -1) -> li
 
 
 def newest_step(run_dir: Path) -> int:
-    return max((checkpoints.step_of(path) for path in checkpoints.saved(run_dir)), default=-1)
+    return max((checkpoints.step_of(path) for path in checkpoints.saved_checkpoints(run_dir)), default=-1)
 
 
 @pytest.mark.slow
@@ -206,7 +206,7 @@ def test_an_agent_that_cannot_write_is_one_sentence(
     def part(job: WorkerSpec, signals: ReceivedSignals) -> int:
         raise OSError(number, os.strerror(number), str(run_dir / "agent.json"))
 
-    assert run_node(worker_spec(JobSpec.loaded(run_dir)), part) == 1
+    assert run_node(worker_spec(JobSpec.load(run_dir)), part) == 1
     printed = capsys.readouterr().err
     assert printed.startswith(says)
     assert "no checkpoint had been written" in printed

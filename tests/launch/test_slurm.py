@@ -155,7 +155,7 @@ def test_a_run_that_shall_stop_is_not_queued_again(
     ended = slurm.ended(again)
     assert (ended["JobState"], ended["Restarts"]) == ("CANCELLED", "0")
     wait_until(lambda: summary(run_dir)["status"] == "preempted")
-    assert checkpoints.step_of(checkpoints.saved(run_dir)[0]) == summary(run_dir)["steps"] == 6
+    assert checkpoints.step_of(checkpoints.saved_checkpoints(run_dir)[0]) == summary(run_dir)["steps"] == 6
 
 
 def test_a_sweep_is_one_array(slurm: SlurmCluster, here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from leyden.trainer.config.job import JobSpec
 from leyden.trainer.engine.train import prepare
 from leyden.trainer.entrypoints import external
 from leyden.trainer.launch.external.announcement import Announcement
-from leyden.trainer.launch.external.received_run import ReceivedRun, received
+from leyden.trainer.launch.external.received_run import ReceivedRun, receive_run
 from leyden.trainer.launch.external.rendezvous import ExternalRendezvous
 from leyden.trainer.launch.external.starters import World
 from leyden.trainer.runs.folder import FROZEN
@@ -28,7 +28,7 @@ FORGED = "model:\n  _target_: posix.system\n"
 
 def announced(folder: Path, **changed: Any) -> Announcement:
     run = Announcement(str(folder), "train", "", "127.0.0.1", 1234, mark="of rank 0's", config="seed: 1\n")
-    return replace(run, **changed).signed(GIVEN)
+    return replace(run, **changed).sign(GIVEN)
 
 
 @pytest.fixture(autouse=True)
@@ -38,11 +38,11 @@ def given(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_config_that_the_secret_signs_is_written_for_this_user_alone(tmp_path: Path) -> None:
     folder = tmp_path / "outputs" / "run"
-    own = received(announced(folder))
+    own = receive_run(announced(folder))
     assert (own.secret, own.sees_folder) == (GIVEN, False)
     assert (folder / FROZEN).read_text() == "seed: 1\n"
     assert folder.stat().st_mode & 0o777 == 0o700
-    assert received(announced(folder)).claim is None, "made by another rank of this host"
+    assert receive_run(announced(folder)).claim is None, "made by another rank of this host"
     assert own.claim is not None
     own.claim.release()
     assert not list(tmp_path.iterdir())
@@ -51,8 +51,8 @@ def test_the_config_that_the_secret_signs_is_written_for_this_user_alone(tmp_pat
 def test_the_folder_of_rank_0_is_known_by_its_mark(tmp_path: Path) -> None:
     run = announced(tmp_path, mark=folder_mark(tmp_path), config="")
     with pytest.raises(ConfigError, match="does not know this secret"):
-        received(run)
-    assert received(announced(tmp_path, mark=run.mark)).sees_folder
+        receive_run(run)
+    assert receive_run(announced(tmp_path, mark=run.mark)).sees_folder
     assert not (tmp_path / FROZEN).exists()
 
 
@@ -116,7 +116,7 @@ def test_a_mistake_that_another_rank_finds_first_is_a_message(freeze: Freeze, mo
 
     monkeypatch.setattr(external, "_work", work)
     rendezvous: Any = _Rendezvous(announced(freeze("run", *TINY, "dataset=digits"), mark="", config=""))
-    monkeypatch.setattr(external, "received", lambda run: ReceivedRun(GIVEN, True))
+    monkeypatch.setattr(external, "receive_run", lambda run: ReceivedRun(GIVEN, True))
     rendezvous.await_begin = lambda sees_folder: True
     with pytest.raises(ConfigError, match="there are no such images"):
         external.follow(rendezvous)
@@ -174,6 +174,6 @@ def test_all_ranks_begin_or_none(
 
 
 def test_workers_that_save_files_of_their_own_need_one_folder(freeze: Freeze) -> None:
-    job = JobSpec.loaded(freeze("run", *TINY, "dataset=digits", "strategy=local_sgd", "topology=cpu"))
+    job = JobSpec.load(freeze("run", *TINY, "dataset=digits", "strategy=local_sgd", "topology=cpu"))
     with pytest.raises(CannotStart, match="its workers save files of their own"):
         prepare(replace(job, shares_folder=False), StopRequest())

@@ -25,7 +25,7 @@ from leyden.models.zfnet import ZFNet
 from leyden.trainer.config.schema import Model
 from leyden.trainer.config.targets import build
 from leyden.trainer.core.keyed.dropout import SampleKeys
-from leyden.trainer.core.keyed.modules import keyed
+from leyden.trainer.core.keyed.modules import with_keyed_layers
 
 MODELS = CONF / "model"
 SPLITTABLE = sorted(path.stem for path in MODELS.glob("*.yaml") if "sharded:" in path.read_text())
@@ -411,7 +411,7 @@ def test_a_network_whose_blocks_are_dropped_is_drawn_by_sample() -> None:
     images = torch.randn(40, 1, 8, 8)
     assert torch.equal(dropping.eval()(images), plain(images))
     sample_keys = SampleKeys()
-    keyed(dropping.train(), sample_keys)
+    with_keyed_layers(dropping.train(), sample_keys)
     sample_keys.set(torch.arange(40))
     whole = dropping(images)
     changed = (whole - plain(images)).abs().amax(1) > 1e-6

@@ -18,7 +18,7 @@ from leyden.trainer.config.schema import Config, load
 from leyden.trainer.core.step_timer import StepTimes
 from leyden.trainer.core.transfers import DeviceShare, DividedModule
 from leyden.trainer.engine.planned_step import planned_beside_measured
-from leyden.trainer.planner.costs.shares import divided_memory, divided_work
+from leyden.trainer.planner.costs.shares import divide_memory, divide_work
 from leyden.trainer.planner.costs.strategy_costs import strategy_costs
 from leyden.trainer.planner.plan import plan
 from leyden.trainer.planner.quantities import Cost, LayerWork, PeakMemory, StepWork
@@ -54,7 +54,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 def composed(*words: str) -> Config:
     composer = Composer(plans=True)
-    return composer.validated(composer.composed(words), words).config
+    return composer.validate_run(composer.compose_with_hydra(words), words).config
 
 
 def test_the_planner_names_no_strategy() -> None:
@@ -206,11 +206,11 @@ def test_the_share_of_a_device() -> None:
               LayerWork("head.0", Cost(40.0, 10.0, 1), Cost(80.0, 8.0, 2), 70))  # fmt: skip
     work = StepWork(8, layers, Cost(10.0, 1000.0, 4))
     share = DeviceShare(8, (DividedModule("head", 1.0, 0.25, 4),), gradients=0.0)
-    mine = divided_work(work, share)
+    mine = divide_work(work, share)
     assert mine.layers[0] == layers[0]
     assert mine.layers[1] == LayerWork("head.0", Cost(40.0, 10.0, 4), Cost(80.0, 8.0, 8), 18)
     assert mine.update.bytes == pytest.approx(1000 * (30 + 70 / 4) / 100)
-    parts = divided_memory(PeakMemory(400.0, 400.0, 800.0, 50.0, 5.0), work, share)
+    parts = divide_memory(PeakMemory(400.0, 400.0, 800.0, 50.0, 5.0), work, share)
     assert parts["parameters"] == pytest.approx(400 * 0.475)
     assert parts["gradients"] == 0
     assert parts["activations"] == 50

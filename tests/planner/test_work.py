@@ -25,7 +25,7 @@ from leyden.trainer.planner.memory_reserve import reserve
 from leyden.trainer.planner.quantities import LayerWork, StepWork
 from leyden.trainer.planner.torch_compat import FakeTensorMode
 from leyden.trainer.planner.work import StepCounter, count
-from leyden.trainer.planner.work_cache import cached_count
+from leyden.trainer.planner.work_cache import load_count
 
 BATCH = 4
 SYNTHETIC = ["dataset=synthetic", "dataset.threads=0", "augment=none"]
@@ -236,10 +236,10 @@ def test_images_of_unknown_shape_are_refused(configured: Any) -> None:
 CACHED = """
 import json, sys, time
 from leyden.trainer.config.schema import Config
-from leyden.trainer.planner.work_cache import cached_count
+from leyden.trainer.planner.work_cache import load_count
 config = Config.model_validate(json.load(open(sys.argv[1])))
 began = time.perf_counter()
-found = cached_count(config, [4])
+found = load_count(config, [4])
 print(json.dumps([found.memory(4).total, found.work(4).parameters, "torch" in sys.modules]))
 """
 
@@ -247,7 +247,7 @@ print(json.dumps([found.memory(4).total, found.work(4).parameters, "torch" in sy
 def test_the_cache_needs_no_torch(configured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEYDEN_CACHE", str(tmp_path / "cache"))
     config = configured(*VIT)
-    counted = cached_count(config, [4])
+    counted = load_count(config, [4])
     file = tmp_path / "config.json"
     file.write_text(json.dumps(config.model_dump(mode="json", by_alias=True)))
     command = [sys.executable, "-c", CACHED, str(file)]
@@ -258,15 +258,15 @@ def test_the_cache_needs_no_torch(configured: Any, tmp_path: Path, monkeypatch: 
 def test_the_cache_knows_what_counts(configured: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEYDEN_CACHE", str(tmp_path))
     config = configured(*VIT)
-    first = cached_count(config, [4])
-    assert cached_count(config, [4]).counted == first.counted
+    first = load_count(config, [4])
+    assert load_count(config, [4]).counted == first.counted
     (file,) = tmp_path.glob("plans/*.json")
-    cached_count(config.model_copy(update={"seed": 7}), [4])
+    load_count(config.model_copy(update={"seed": 7}), [4])
     assert len(list(tmp_path.glob("plans/*.json"))) == 1, "the seed changes no count"
     file.write_text("{")
-    assert cached_count(config, [4]).counted == first.counted, "counted again"
+    assert load_count(config, [4]).counted == first.counted, "counted again"
     monkeypatch.setattr(work_cache, "_MANY", 0)
-    wider = cached_count(configured(*VIT, "model.width=64"), [4])
+    wider = load_count(configured(*VIT, "model.width=64"), [4])
     assert list(wider.counted) == [2, 4], "half the batch in place of large ones, where a step is many operations"
     assert wider.memory(4).parameters > first.memory(4).parameters
     assert asdict(first.memory(4)).keys() == asdict(wider.memory(4)).keys()

@@ -17,7 +17,7 @@ from typing_extensions import Buffer
 
 from leyden.trainer.base.atomic_file import atomic_file
 from leyden.trainer.base.errors import SystemFailure
-from leyden.trainer.base.storage import StorageError, described, hold, located
+from leyden.trainer.base.storage import StorageError, current_place, describe_failure, hold
 from leyden.trainer.base.system_errors import system_errors
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
@@ -243,7 +243,7 @@ def test_a_process_that_leads_many_runs_keeps_few_folders_open(tmp_path: Path) -
     assert len([path for path in opened if path.startswith(str(tmp_path))]) < 10
     for run_dir in (runs[0], runs[-1]):
         run_dir.rename(tmp_path / f"renamed-{run_dir.name}")
-        assert located(run_dir) == tmp_path / f"renamed-{run_dir.name}"
+        assert current_place(run_dir) == tmp_path / f"renamed-{run_dir.name}"
 
 
 def test_which_errors_of_the_storage_last(tmp_path: Path) -> None:
@@ -274,7 +274,7 @@ def test_space_that_the_file_system_does_not_count(
 ) -> None:
     """Of a thin-provisioned disk, or of a quota: how much is missing is not known, and not said."""
     monkeypatch.setattr("leyden.trainer.base.storage.free_bytes", lambda folder: 900_000_000)
-    said = described(OSError(number, os.strerror(number), str(tmp_path / "file")), tmp_path, needed)
+    said = describe_failure(OSError(number, os.strerror(number), str(tmp_path / "file")), tmp_path, needed)
     assert said is not None
     assert said.startswith(says.format(run=tmp_path))
     assert "missing" not in said
@@ -439,7 +439,7 @@ def test_files_of_a_run_are_as_open_as_the_umask_says(freeze: Freeze) -> None:
         finally:
             os.umask(before)
         made = [run_dir, *run_dir.rglob("*")]
-        assert checkpoints.saved(run_dir)
+        assert checkpoints.saved_checkpoints(run_dir)
         open_ones = [path for path in made if stat.S_IMODE(path.stat().st_mode) & mask]
         assert not open_ones
 

@@ -23,14 +23,14 @@ from leyden.trainer.cli import stop
 from leyden.trainer.cli.main import main
 from leyden.trainer.config.schema import Config, Target, load
 from leyden.trainer.config.target_policy import untrusted_runs
-from leyden.trainer.config.target_policy.untrusted_runs import refuse_other_trials, restricted
+from leyden.trainer.config.target_policy.untrusted_runs import refuse_other_trials, restrict_values
 from leyden.trainer.entrypoints import slurm_agent
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.launch.slurm import submit
 from leyden.trainer.launch.worker_group import WorkerGroup
 from leyden.trainer.runs import checkpoints, slurm
 from leyden.trainer.runs.folder import record_pipeline
-from leyden.trainer.runs.frozen import OpenedRun, frozen_values
+from leyden.trainer.runs.frozen import OpenedRun, read_values
 from leyden.trainer.runs.slurm import SlurmJob
 
 STRANGER = 54321
@@ -68,7 +68,7 @@ REFUSED = {"doctor", "pipeline"}
 @pytest.mark.parametrize("key", [*keys(Config), "later", "trainer.later", "topology.later"])
 def test_each_key_of_a_strangers_config_is_allowed_dropped_or_refused(key: str, whole: Path) -> None:
     """A key of later must be put on a list before a stranger may set it."""
-    values = frozen_values(whole)
+    values = read_values(whole)
     *parents, last = key.split(".")
     node = values
     for parent in parents:
@@ -78,17 +78,17 @@ def test_each_key_of_a_strangers_config_is_allowed_dropped_or_refused(key: str, 
     known = any(f"{key}.".startswith(f"{each}.") for each in listed)
     if key in REFUSED or key.endswith("later") or key == "topology.launcher":
         with pytest.raises(ConfigError, match="--trust"):
-            restricted(values, whole, {STRANGER})
+            restrict_values(values, whole, {STRANGER})
     else:
         assert known, f"{key} is on no list of untrusted_runs"
-        assert restricted(values, whole, {STRANGER})
+        assert restrict_values(values, whole, {STRANGER})
 
 
 def test_of_a_strangers_config_what_writes_or_loads_code_is_dropped(whole: Path) -> None:
     logger = {"csv": {"_target_": "evil.Logger", "root_dir": "/tmp"}}
-    values = {**frozen_values(whole), "logger": logger, "python_path": ["/evil"], "init_from": "/evil"}
+    values = {**read_values(whole), "logger": logger, "python_path": ["/evil"], "init_from": "/evil"}
     values["topology"] = {**values["topology"], "fabric": {"interface": "eth0"}}
-    found = restricted(values, whole, {STRANGER})
+    found = restrict_values(values, whole, {STRANGER})
     assert found["topology"]["fabric"] == {}, "an evaluation would listen there"
     assert (found["logger"], found["python_path"], found["init_from"]) == ({}, [], None)
 
@@ -142,7 +142,7 @@ def contents(run_dir: Path) -> dict[str, Any]:
 
 
 def damage(run_dir: Path) -> None:
-    newest = checkpoints.saved(run_dir)[0]
+    newest = checkpoints.saved_checkpoints(run_dir)[0]
     (run_dir / "checkpoints" / "last.ckpt").unlink()
     newest.write_bytes(newest.read_bytes()[:-9])
 
@@ -152,7 +152,7 @@ def break_task(run_dir: Path) -> None:
 
 
 def profile(run_dir: Path) -> None:
-    edited(run_dir, trainer={**frozen_values(run_dir)["trainer"], "profiler": {"first_step": 1, "steps": 1}})
+    edited(run_dir, trainer={**read_values(run_dir)["trainer"], "profiler": {"first_step": 1, "steps": 1}})
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def profile(run_dir: Path) -> None:
         (damage, (0,)),
         (break_task, (1, 2)),
         (
-            lambda run_dir: edited(run_dir, trainer={**frozen_values(run_dir)["trainer"], "profiler": {"steps": 1}}),
+            lambda run_dir: edited(run_dir, trainer={**read_values(run_dir)["trainer"], "profiler": {"steps": 1}}),
             (0,),
         ),
     ],
@@ -190,7 +190,7 @@ WRITERS = {
 
 @pytest.mark.parametrize("case", WRITERS)
 def test_callbacks_that_write_do_nothing_in_an_evaluation(run: Path, case: str) -> None:
-    edited(run, callbacks={**frozen_values(run)["callbacks"], "mine": WRITERS[case]})
+    edited(run, callbacks={**read_values(run)["callbacks"], "mine": WRITERS[case]})
     (run.parent / "study.journal").mkdir()  # nor is it read: it may be a FIFO
     before = contents(run)
     assert main(["eval", "run"]) == 0
@@ -227,7 +227,7 @@ def test_the_processes_of_an_evaluation_write_nothing_into_the_run(
 def test_an_evaluation_by_slurm_has_its_log_in_the_current_folder(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    topology = frozen_values(run)["topology"]
+    topology = read_values(run)["topology"]
     edited(run, topology={**topology, "launcher": "slurm", "device": {**topology["device"], "kind": "cpu"}})
     called: list[tuple[str, ...]] = []
     scripts: list[str] = []
@@ -253,7 +253,7 @@ def test_an_evaluation_by_slurm_has_its_log_in_the_current_folder(
 def test_the_nodes_of_an_evaluation_by_slurm_meet_outside_of_the_run(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topology = {**frozen_values(run)["topology"], "launcher": "slurm", "nodes": 2, "fabric": {"interface": "lo"}}
+    topology = {**read_values(run)["topology"], "launcher": "slurm", "nodes": 2, "fabric": {"interface": "lo"}}
     edited(run, topology=topology, strategy={"_target_": "leyden.trainer.strategies.ddp.DDP"})
     for name, value in {"NODEID": "0", "JOB_ID": "7", "SUBMIT_DIR": str(tmp_path)}.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
@@ -298,7 +298,7 @@ def test_a_link_that_is_turned_lends_no_owner(run: Path, tmp_path: Path) -> None
         link.unlink()
         link.symlink_to(run)
         with pytest.raises(ConfigError, match="--trust"):
-            restricted(opened.values(), link, opened.owners)
+            restrict_values(opened.values(), link, opened.owners)
 
 
 @as_root

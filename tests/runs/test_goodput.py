@@ -102,7 +102,7 @@ def test_a_real_kill_and_a_pause(freeze: Freeze, processes: Processes, capsys: p
     before = time.time()
     process = processes.start(run_dir)
     progress = run_dir / "progress.json"
-    wait_until(lambda: len(checkpoints.saved(run_dir)) > 0 and progress.exists())
+    wait_until(lambda: len(checkpoints.saved_checkpoints(run_dir)) > 0 and progress.exists())
     written = progress.stat().st_mtime
     wait_until(lambda: progress.stat().st_mtime > written)
     process.send_signal(signal.SIGKILL)

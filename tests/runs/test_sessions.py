@@ -13,7 +13,7 @@ from leyden.trainer.cli.main import main
 from leyden.trainer.entrypoints import slurm_agent
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
-from leyden.trainer.runs.sessions import merged, totals
+from leyden.trainer.runs.sessions import merge_sessions, totals
 
 QUICK = [*TINY, "trainer.max_epochs=1", "trainer.enable_progress_bar=false", "topology=cpu"]
 
@@ -146,7 +146,7 @@ def test_sessions_survive_kills_and_failures(freeze: Freeze, processes: Processe
     wait_until(lambda: (run_dir / "progress.json").exists() and "session" in (run_dir / "progress.json").read_text())
     process.send_signal(signal.SIGKILL)  # before the first checkpoint: progress.json alone knows
     process.wait()
-    assert not checkpoints.saved(run_dir)
+    assert not checkpoints.saved_checkpoints(run_dir)
     (run_dir / "resume.yaml").write_text("- {changed: {trainer.max_epochs: 2}}\n")
     shutil.copytree(run_dir, run_dir.with_name("failed"))
     assert start(run_dir, "resume") == 0
@@ -166,7 +166,9 @@ def test_records_of_one_session_are_one() -> None:
         return {"started_at": at, "steps": steps, "samples": 2 * steps, "train_seconds": 0.5 * steps}
 
     one, other = "2026-01-01T10:00:00.000+02:00", "2026-01-01T09:00:00.000+00:00"
-    found = merged([record(other, 3), record(one, 1)], [record(one, 4)], [record(one, 2), record("2026-01-02", 0)])
+    found = merge_sessions(
+        [record(other, 3), record(one, 1)], [record(one, 4)], [record(one, 2), record("2026-01-02", 0)]
+    )
     assert found == [record(one, 4), record(other, 3)], "in the order of time, wherever the clock stood"
     assert totals(found) == {"steps": 7, "samples": 14, "train_seconds": 3.5, "samples_per_second": 4.0}
     assert totals([])["samples_per_second"] == 0.0

@@ -412,7 +412,7 @@ def test_an_unused_layer_is_named(freeze: Freeze, pools: Pools, cap: str) -> Non
     run_dir = freeze("run", *UNUSED, f"strategy.bucket_cap_mb={cap}")
     with pytest.raises(Failed, match=r"2 parameters got no gradient .*spare.weight, .*spare.bias.*find_unused_param"):
         pools(2).run(run_dir)
-    assert not checkpoints.saved(run_dir)
+    assert not checkpoints.saved_checkpoints(run_dir)
 
 
 @pytest.mark.slow

@@ -130,7 +130,7 @@ def trained_further(process: subprocess.Popen[str], run_dir: Path) -> dict[str, 
 
 
 def _newest(run_dir: Path) -> int:
-    found = checkpoints.saved(run_dir)
+    found = checkpoints.saved_checkpoints(run_dir)
     return checkpoints.step_of(found[0]) if found else -1
 
 

@@ -100,7 +100,7 @@ def test_resumed_is_unbroken(freeze: Freeze, tmp_path: Path, case: str) -> None:
                "callbacks.checkpoint.keep_last=100"]  # fmt: skip
     whole = freeze("whole", *options)
     first = trained(whole)
-    steps = [checkpoints.step_of(path) for path in checkpoints.saved(whole)]
+    steps = [checkpoints.step_of(path) for path in checkpoints.saved_checkpoints(whole)]
     assert summary(whole)["samples"] == 2 * 1150
     middle = max(step for step in steps if step < 20)
     broken = cut_back(whole, tmp_path / "broken", middle)

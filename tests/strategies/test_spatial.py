@@ -268,7 +268,7 @@ def moved_to(freeze: Freeze, source: Path, name: str, step: int, *options: str) 
     run_dir = freeze(name, *options)
     shutil.copytree(source / "checkpoints", run_dir / "checkpoints")
     (run_dir / "checkpoints" / "last.ckpt").unlink()
-    for path in checkpoints.saved(run_dir):
+    for path in checkpoints.saved_checkpoints(run_dir):
         if checkpoints.step_of(path) > step:
             checkpoints.remove(path)
     return run_dir

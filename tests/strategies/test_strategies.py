@@ -98,7 +98,7 @@ def test_a_killed_run_goes_on_under_its_strategy_and_under_single(
         devices(2),
     )  # fmt: skip
     process = processes.start(run_dir)
-    wait_until(lambda: len(checkpoints.saved(run_dir)) > 1)
+    wait_until(lambda: len(checkpoints.saved_checkpoints(run_dir)) > 1)
     os.kill(max(children(process.pid)), signal.SIGKILL)
     output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 1, output

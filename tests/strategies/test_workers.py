@@ -79,7 +79,7 @@ def test_resume_on_another_number_of_workers(freeze: Freeze, pools: Pools) -> No
     for name, device_count, first in (("one", 1, DDP), ("two", 2, [])):
         run_dir = freeze(name, *options, *first)
         pools(2).run(run_dir) if first else start(run_dir)
-        for path in checkpoints.saved(run_dir):
+        for path in checkpoints.saved_checkpoints(run_dir):
             if checkpoints.step_of(path) > 25:
                 path.unlink()
         (run_dir / "checkpoints" / "last.ckpt").unlink()
@@ -100,13 +100,13 @@ def test_resume_on_another_number_of_workers(freeze: Freeze, pools: Pools) -> No
 def test_sigterm_to_the_launcher_saves_the_agreed_step(freeze: Freeze, processes: Processes) -> None:
     run_dir = freeze("run", *LONG, *DDP)
     process = processes.start(run_dir)
-    wait_until(lambda: len(checkpoints.saved(run_dir)) > 0)
+    wait_until(lambda: len(checkpoints.saved_checkpoints(run_dir)) > 0)
     workers = children(process.pid)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 75, output
     assert summary(run_dir)["status"] == "preempted"
-    assert checkpoints.step_of(checkpoints.saved(run_dir)[0]) == summary(run_dir)["steps"]
+    assert checkpoints.step_of(checkpoints.saved_checkpoints(run_dir)[0]) == summary(run_dir)["steps"]
     assert not [pid for pid in workers if alive(pid)]
 
 
@@ -172,7 +172,7 @@ def test_an_exception_in_one_worker_is_shown_with_its_rank(
 def test_killing_the_launcher_leaves_no_worker(freeze: Freeze, processes: Processes) -> None:
     run_dir = freeze("run", *LONG, *DDP)
     process = processes.start(run_dir)
-    wait_until(lambda: len(checkpoints.saved(run_dir)) > 0)
+    wait_until(lambda: len(checkpoints.saved_checkpoints(run_dir)) > 0)
     workers = children(process.pid)
     assert len(workers) == 2
     process.kill()
@@ -196,5 +196,5 @@ def _log(run_dir: Path) -> str:
 
 
 def _newest_step(run_dir: Path) -> int:
-    found = checkpoints.saved(run_dir)
+    found = checkpoints.saved_checkpoints(run_dir)
     return checkpoints.step_of(found[0]) if found else -1

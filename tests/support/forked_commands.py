@@ -31,7 +31,7 @@ _READ_WHEN_LOADED = re.compile(
 )
 
 
-_started = vars(ForkServer)["started"].__func__
+_started = vars(ForkServer)["start_server"].__func__
 
 
 def start_server(environment: Mapping[str, str], kind: type[ForkServer] = ForkServer) -> ForkServer:
@@ -127,7 +127,7 @@ def forked_commands() -> Iterator[None]:
     """Context in which one fork server forks commands of Leyden's, and the workers of runs in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(subprocess, "Popen", ForkedCommand)
-        patch.setattr(ForkServer, "started", lambda environment: session_server())
+        patch.setattr(ForkServer, "start_server", lambda environment: session_server())
         try:
             yield
         finally:

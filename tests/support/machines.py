@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from leyden.trainer.compose.composer import Composer
-from leyden.trainer.compose.validation import validated
+from leyden.trainer.compose.validation import validate_values
 from leyden.trainer.config.schema import Config
 
 Files = dict[str, str]
@@ -21,8 +21,8 @@ class Built:
 def topology_config(*overrides: str, config_dir: Path | None = None) -> Config:
     """A composed and validated config, on whatever machine; what only the machine could refuse is not asked."""
     composer = Composer(str(config_dir) if config_dir else None)
-    composed = composer.composed(overrides)
-    return validated(composer.frozen(composed))
+    composed = composer.compose_with_hydra(overrides)
+    return validate_values(composer.freeze_values(composed))
 
 
 def build(folder: Path, files: Mapping[str, str], nvidia_smi: str | None = None) -> Built:

@@ -37,7 +37,7 @@ def main() -> None:
         answer = {"status": "", "error": ""}
         servers = Servers(run_dir) if rank == "0" else None
         try:
-            answer["status"] = run_worker(JobSpec.loaded(run_dir, order["verb"]), StopRequest())
+            answer["status"] = run_worker(JobSpec.load(run_dir, order["verb"]), StopRequest())
             if servers is not None:
                 servers.join()
             if dist.is_initialized():

@@ -175,7 +175,7 @@ def cut_back(whole: Path, to: Path, step: int) -> Path:
     """A copy of a run as it was right after the checkpoint of a step, with whatever it had logged beyond."""
     shutil.copytree(whole, to)
     (to / "checkpoints" / "last.ckpt").unlink()
-    for path in checkpoints.saved(to):
+    for path in checkpoints.saved_checkpoints(to):
         if checkpoints.step_of(path) > step:
             path.unlink()
     return to

@@ -6,7 +6,7 @@ from pathlib import Path
 from ..base.errors import CannotStart, refuse
 from ..base.paths import absolute
 from ..compose.reopen import open_run
-from ..config.ended_runs import changed_since_end, end_reason
+from ..config.ended_runs import end_reason, keys_changed_since_end
 from ..config.job import JobSpec
 from ..launch.external.placement import processes_per_node
 from ..launch.external.rendezvous import ExternalRendezvous
@@ -47,11 +47,11 @@ def work(folder: str | Path) -> Run:
         TrainingFailed: the run has failed.
     """
     folder = absolute(folder)
-    config = open_run(str(folder)).validated()
+    config = open_run(str(folder)).validate_reopened()
     if config.topology.launcher != "external":
         text = "another program starts the workers of leyden.work, and this run starts them itself"
         raise refuse(LAUNCHER, text, config.topology.launcher, "leyden.freeze, for a run of yours")
-    if end_reason(JobSpec(config, folder), changed_since_end(folder)) is None:
+    if end_reason(JobSpec(config, folder), keys_changed_since_end(folder)) is None:
         _work(folder)
     return Run(folder)
 
@@ -72,7 +72,7 @@ def _work(folder: Path) -> None:
 def _lead(folder: Path, rendezvous: ExternalRendezvous) -> int:
     from ..entrypoints.external import lead
 
-    job, placed = JobSpec.loaded(folder, "resume"), rendezvous.placement
+    job, placed = JobSpec.load(folder, "resume"), rendezvous.placement
     topology, expected = job.config.topology, processes_per_node(job.config)
     if (topology.nodes, expected) != (placed.nodes, placed.processes_per_node):
         text = f"of the run differs from the {placed.nodes} hosts with {placed.processes_per_node} processes each"

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..base.errors import CannotStart, refuse
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..core.batch import BadSamples
 from ..core.network.trained_network import network_of
 from ..diagnostics.inspection.report.distributions import gradients
@@ -32,9 +32,11 @@ def inspect_run(run: Run, settings: Mapping[str, Any]) -> Iterator[Picture | Dis
             settings["batch_size"],
         )  # fmt: skip
     except CannotStart as error:
-        raise error.as_config_error() or refuse("RUN", str(error), shown(run.folder), executed=True) from error
+        raise error.as_config_error() or refuse("RUN", str(error), shorten_path(run.folder), executed=True) from error
     except (BadSamples, OSError) as error:
-        raise refuse("RUN", str(error), shown(run.folder), "dataset.max_bad_samples=10", executed=True) from error
+        raise refuse(
+            "RUN", str(error), shorten_path(run.folder), "dataset.max_bad_samples=10", executed=True
+        ) from error
     yield from report(subject, settings)
     yield from _gradients(predictor, subject.split)
 

@@ -12,7 +12,7 @@ from ..base.paths import exists
 from ..config.schema import Config
 from ..core.batch import BadSamples
 from ..engine.inference.predictor import Predictor
-from .predictions import Prediction, opened, predict_files, ranked
+from .predictions import Prediction, open_photographs, predict_files, rank_classes
 
 
 def predict_path(
@@ -37,7 +37,7 @@ def predict_path(
         raise refuse("PHOTOS", "there is no such file or folder", root, "an image, a folder, a .zip or a .tar")
     most = config.dataset.max_bad_samples
     try:
-        source = opened(predictor, config, settings["_target_"], root)
+        source = open_photographs(predictor, config, settings["_target_"], root)
         return list(
             predict_files(predictor, source, settings["top"], settings["batch_size"], most, skipped or _warn, seen)
         )
@@ -69,7 +69,7 @@ def predict_memory(predictor: Predictor, images: Any, settings: Mapping[str, Any
     for start in range(0, len(batch), settings["batch_size"]):
         part = batch[start : start + settings["batch_size"]]
         files = [str(start + number) for number in range(len(part))]
-        found += ranked(predictor.probabilities(part), files, predictor.class_names, settings["top"])
+        found += rank_classes(predictor.probabilities(part), files, predictor.class_names, settings["top"])
     return found
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..base.open_files import is_lack
 from ..base.printable import printable
-from ..config.faults import built
+from ..config.faults import build_checked
 from ..config.schema import Config, Target
 from ..core.batch import BadSamples
 from ..core.threads import cores
@@ -49,14 +49,14 @@ class Prediction:
         return self.ranked[0].probability
 
 
-def opened(predictor: Predictor, config: Config, target: str, root: str) -> Any:
+def open_photographs(predictor: Predictor, config: Config, target: str, root: str) -> Any:
     """The photographs below a path as a dataset that prepares them as the run's evaluation does.
 
     Raises:
         CannotStart: there are none, or the run's dataset does not prepare files.
     """
     node = Target.model_validate({"_target_": target, "root": root, **preparation_of(config)})
-    return built("PHOTOS", node, image_shape=predictor.train_shape)
+    return build_checked("PHOTOS", node, image_shape=predictor.train_shape)
 
 
 def predict_files(
@@ -101,7 +101,7 @@ def predict_files(
                 continue
             images = torch.stack([image for _, image in kept])
             seen(images)
-            yield from ranked(
+            yield from rank_classes(
                 predictor.probabilities(images),
                 [source.name(index) for index, _ in kept],
                 predictor.class_names,
@@ -109,7 +109,7 @@ def predict_files(
             )
 
 
-def ranked(probabilities: Tensor, files: Sequence[str], names: Sequence[str], top: int) -> Iterator[Prediction]:
+def rank_classes(probabilities: Tensor, files: Sequence[str], names: Sequence[str], top: int) -> Iterator[Prediction]:
     """The most probable classes of each row of (batch, classes)."""
     best = probabilities.topk(min(top, probabilities.shape[1]), dim=1)
     for file, values, numbers in zip(files, best.values.tolist(), best.indices.tolist(), strict=True):

@@ -6,8 +6,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.errors import listed, refuse
-from ..base.paths import absolute, shown
+from ..base.errors import join_names, refuse
+from ..base.paths import absolute, shorten_path
 from ..compose.reopen import DEVICE_KIND, FrozenRun, change, open_run, read_changes
 from ..config.schema import Config
 from ..runs.summary import read_summary
@@ -37,10 +37,10 @@ class Run:
     """
 
     def __init__(self, named: str | Path, *overrides: str, best: bool = False):
-        self._frozen = _reopened(str(named), overrides)
+        self._frozen = _reopen_run(str(named), overrides)
         self._best = best
         if best and self._frozen.checkpoint is not None:
-            raise refuse("--best", "chooses a checkpoint, and one is named", str(named), shown(self.folder))
+            raise refuse("--best", "chooses a checkpoint, and one is named", str(named), shorten_path(self.folder))
 
     @property
     def folder(self) -> Path:
@@ -68,7 +68,7 @@ class Run:
         Raises:
             ConfigError: it cannot run here, or belongs to another user and names what only --trust allows.
         """
-        return self._frozen.validated()
+        return self._frozen.validate_reopened()
 
     @cached_property
     def predictor(self) -> "Predictor":
@@ -77,17 +77,17 @@ class Run:
         Raises:
             ConfigError: no checkpoint, parts of the run that cannot be built here, or a task without `forward`.
         """
-        return self._built(scores=True)
+        return self._build_predictor(scores=True)
 
     @cached_property
     def trained(self) -> "Predictor":
         """The predictor of a run of any task: unlike `predictor`'s it may compute no scores."""
-        return self._built(scores=False)
+        return self._build_predictor(scores=False)
 
-    def _built(self, scores: bool) -> "Predictor":
+    def _build_predictor(self, scores: bool) -> "Predictor":
         config = self.config
         if config.doctor is not None or config.pipeline is not None:
-            raise refuse("RUN", "trains no network of its own", shown(self.folder), "a trial of the sweep")
+            raise refuse("RUN", "trains no network of its own", shorten_path(self.folder), "a trial of the sweep")
         # not at the top: a mistake in the config does not wait for torch
         from ..base.errors import CannotStart
         from ..engine.inference.predictor import Predictor
@@ -95,7 +95,9 @@ class Run:
         try:
             return Predictor(config, self.folder, self._frozen.checkpoint, self._best, scores)
         except CannotStart as error:
-            raise error.as_config_error() or refuse("RUN", str(error), shown(self.folder), executed=True) from error
+            raise error.as_config_error() or refuse(
+                "RUN", str(error), shorten_path(self.folder), executed=True
+            ) from error
 
     def predict(
         self, images: Any, *, top: int | None = None, skipped: Callable[[str], None] | None = None
@@ -152,9 +154,9 @@ class Run:
         Raises:
             ConfigError: another format, a package that is missing, a network that cannot be written in it.
         """
-        return self.exported(kind, out)[0]
+        return self.export_and_check(kind, out)[0]
 
-    def exported(self, kind: str, out: str | Path | None = None) -> tuple[Path, str]:
+    def export_and_check(self, kind: str, out: str | Path | None = None) -> tuple[Path, str]:
         """Export the run, and return what the check of the outputs has found, too. See `export`."""
         file = _export_file(kind, out)
         config, predictor = self.config, self.predictor
@@ -164,12 +166,12 @@ class Run:
         try:
             return file, export(predictor, config, kind, file)
         except CannotStart as error:
-            raise refuse("RUN", str(error), shown(self.folder), executed=True) from error
+            raise refuse("RUN", str(error), shorten_path(self.folder), executed=True) from error
         except OSError as error:
-            raise refuse("--out", f"cannot be written: {error}", shown(file), executed=True) from error
+            raise refuse("--out", f"cannot be written: {error}", shorten_path(file), executed=True) from error
 
     def __repr__(self) -> str:
-        return f"Run({shown(self.folder)!r}, status={self.status!r})"
+        return f"Run({shorten_path(self.folder)!r}, status={self.status!r})"
 
 
 def load(run: "str | Path | Run", *overrides: str, best: bool = False) -> Run:
@@ -183,10 +185,10 @@ FORMATS = {"safetensors": ".safetensors", "pt2": ".pt2", "onnx": ".onnx", "int8"
 
 def _export_file(kind: str, out: str | Path | None) -> Path:
     if kind not in FORMATS:
-        raise refuse("--format", f"must be {listed(list(FORMATS))}", kind, "--format onnx")
+        raise refuse("--format", f"must be {join_names(list(FORMATS))}", kind, "--format onnx")
     missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
     if missing and kind in ("onnx", "int8"):
-        raise refuse("--format", f"needs {listed(missing)}, not installed here", kind, "pip install 'leyden[onnx]'")
+        raise refuse("--format", f"needs {join_names(missing)}, not installed here", kind, "pip install 'leyden[onnx]'")
     file = absolute(f"network{FORMATS[kind]}" if out is None else out)
     if not file.parent.is_dir() or file.is_dir():
         raise refuse("--out", "must be a file in a folder that exists", str(out), f"--out network{FORMATS[kind]}")
@@ -202,7 +204,7 @@ def prediction_settings(given: Mapping[str, Any]) -> dict[str, Any]:
     return verb_settings("predict", given, may_be_zero=("sheet",))
 
 
-def _reopened(named: str, overrides: Sequence[str]) -> FrozenRun:
+def _reopen_run(named: str, overrides: Sequence[str]) -> FrozenRun:
     """The run for one device of this machine, with the overrides applied in memory."""
     for override in overrides:
         key, equals, value = override.partition("=")

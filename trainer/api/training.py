@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base.errors import ConfigError, refuse
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..base.signals import StopRequest
 from ..runs.exit_codes import EXIT_CODES
 from ..runs.folder import refuse_frozen
@@ -76,7 +76,7 @@ def ended_run(folder: Path, code: int) -> Run:
     run = Run(folder)
     if code not in (0, EXIT_CODES["preempted"]):
         error = str(run.summary.get("error") or f"exit code {code}")
-        raise TrainingFailed(f"{shown(folder)}: {error}", run)
+        raise TrainingFailed(f"{shorten_path(folder)}: {error}", run)
     return run
 
 
@@ -111,12 +111,12 @@ def new_run(
         lease.enter_context(hold_lease(folder, listens))
         refuse_frozen(folder, "hydra.run.dir")
         try:
-            config = freeze(folder, composer.frozen_in(run, folder))
+            config = freeze(folder, composer.freeze_in(run, folder))
             composer.write_dot_hydra(run, folder)
             yield JobSpec(config, folder), lease
         except ConfigError as error:
             claim.release()
-            raise composer.with_remedies(error.located(composer.origin(overrides).where), overrides) from None
+            raise composer.with_remedies(error.with_places(composer.origin(overrides).where), overrides) from None
 
 
 def composer_of(config_dir: str | Path | None) -> "Composer":

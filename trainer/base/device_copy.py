@@ -29,7 +29,7 @@ def numbers_on_device(numbers: Sequence[Tensor | float], device: torch.device) -
     return torch.stack(scalars)
 
 
-def pinned(batch: Any) -> Any:
+def pin_batch(batch: Any) -> Any:
     """The batch, with what is in host memory in page-locked memory."""
     return with_tensors(batch, lambda tensor: tensor.pin_memory() if tensor.device.type == "cpu" else tensor)
 

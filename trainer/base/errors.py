@@ -37,7 +37,9 @@ class Problem:
 
     def sentence(self) -> str:
         """The problem in one sentence, without its remedy."""
-        return f"{self.key}: {self.text}" if self.value is ... else f"{self.key}={shortened(self.value)}: {self.text}"
+        return (
+            f"{self.key}: {self.text}" if self.value is ... else f"{self.key}={shorten_value(self.value)}: {self.text}"
+        )
 
     def as_data(self) -> dict[str, Any]:
         """The problem as JSON values, of which another process can make it again."""
@@ -45,13 +47,13 @@ class Problem:
 
     def lines(self) -> list[str]:
         """The problem as indented lines of text."""
-        shown = f"  {self.key}" if self.value is ... else f"  {self.key} = {shortened(self.value)}"
+        shown = f"  {self.key}" if self.value is ... else f"  {self.key} = {shorten_value(self.value)}"
         details = [self.text]
         if self.where:
             details.append(f"set by {self.where}")
         if self.remedy:
             details += remedy_lines(self.remedy)
-        return [shown, *(line for detail in details for line in _wrapped(detail))]
+        return [shown, *(line for detail in details for line in _wrap_lines(detail))]
 
 
 class ConfigError(ValueError):
@@ -61,14 +63,14 @@ class ConfigError(ValueError):
         self.problems = problems
         self.context = context
         """The config with the mistake, such as one trial of a sweep."""
-        super().__init__(self.rendered())
+        super().__init__(self.render())
 
-    def located(self, where: Callable[[str], str], context: str = "") -> "ConfigError":
+    def with_places(self, where: Callable[[str], str], context: str = "") -> "ConfigError":
         """The same error with the place where each key was set."""
         found = [replace(problem, where=problem.where or where(problem.key)) for problem in self.problems]
         return ConfigError(*found, context=context or self.context)
 
-    def rendered(self) -> str:
+    def render(self) -> str:
         """All of it on one screen."""
         count = len(self.problems)
         mistakes = "there is a mistake" if count == 1 else f"there are {count} mistakes"
@@ -91,7 +93,7 @@ class CannotStart(ValueError):
         Args:
             where: the place where a key was set.
         """
-        return None if self.problem is None else ConfigError(replace(self.problem, executed=True)).located(where)
+        return None if self.problem is None else ConfigError(replace(self.problem, executed=True)).with_places(where)
 
 
 @contextmanager
@@ -145,7 +147,7 @@ def _on_one_screen(head: str, problems: Sequence[Problem]) -> str:
     for index, problem in enumerate(problems):
         block = problem.lines()
         if index and len(lines) + len(block) > LINES:
-            keys = listed([problem.key for problem in problems[index:]], 8)
+            keys = join_names([problem.key for problem in problems[index:]], 8)
             lines.append(f"  ... and {len(problems) - index} more: {keys}")
             break
         lines += block[:LINES]
@@ -178,25 +180,25 @@ def nearest(name: str, allowed: Iterable[str], cutoff: float = 0.77) -> str | No
     return names[close[0]] if close else None
 
 
-def listed(names: Sequence[str], most: int = 16) -> str:
+def join_names(names: Sequence[str], most: int = 16) -> str:
     """Names joined for a sentence, at most `most` of them."""
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown}, ... ({len(names)} in all)"
 
 
-def shortened(value: Any, length: int = 70) -> str:
+def shorten_value(value: Any, length: int = 70) -> str:
     """A value as spelled on the command line, shortened."""
     spelled = {None: "null", True: "true", False: "false"}
     text = spelled[value] if value is None or isinstance(value, bool) else str(value)
     return text if len(text) <= length else text[: length - 3] + "..."
 
 
-def spelled(value: Any) -> str | None:
+def spell_value(value: Any) -> str | None:
     """A value as spelled in an override; None if it does not fit on a command line (mappings)."""
     if isinstance(value, dict) or value is ...:
         return None
     if isinstance(value, list | tuple):
-        items = [spelled(item) for item in value]
+        items = [spell_value(item) for item in value]
         return None if None in items else f"[{','.join(item for item in items if item is not None)}]"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -204,7 +206,7 @@ def spelled(value: Any) -> str | None:
     return text if re.fullmatch(r"[\w./@:$%+-]+", text) else "'" + text.replace("'", "\\'") + "'"
 
 
-def _wrapped(text: str) -> list[str]:
+def _wrap_lines(text: str) -> list[str]:
     return [
         line
         for paragraph in text.splitlines()

@@ -79,12 +79,12 @@ def _without_broken_vision() -> Generator[None, None, None]:
 
     check = RequirementCache._check_requirement
 
-    def checked(self: RequirementCache) -> None:
+    def check_spec(self: RequirementCache) -> None:
         check(self)
         if str(self.requirement).startswith(_VISION):
             self.available, self.message = False, f"{_VISION} cannot be imported"
 
-    RequirementCache._check_requirement = checked
+    RequirementCache._check_requirement = check_spec
     try:
         yield
     finally:

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 
-def shown(file: Path) -> str:
+def shorten_path(file: Path) -> str:
     """A path relative to the current folder if that is shorter to read."""
     absolute = file.absolute()
     return str(absolute.relative_to(Path.cwd())) if absolute.is_relative_to(Path.cwd()) else str(absolute)

@@ -17,19 +17,19 @@ def mix(*words: int) -> int:
 
     Sums of seed and epoch would repeat: seed 0 in epoch 1 would draw as seed 1 in epoch 0.
     """
-    return _mixed(words) >> 1
+    return _mix_words(words) >> 1
 
 
 def mix_each(words: Sequence[int], last: Sequence[int]) -> list[int]:
     """`mix(*words, word)` for each of the last words, in a fifth of the time."""
     state = np.array(last, dtype=np.int64).view(np.uint64)
-    state += np.uint64((_mixed(words) + _GOLDEN) & _MASK)
+    state += np.uint64((_mix_words(words) + _GOLDEN) & _MASK)
     state = (state ^ (state >> np.uint64(30))) * np.uint64(_FIRST)
     state = (state ^ (state >> np.uint64(27))) * np.uint64(_SECOND)
     return ((state ^ (state >> np.uint64(31))) >> np.uint64(1)).tolist()
 
 
-def _mixed(words: Iterable[int]) -> int:
+def _mix_words(words: Iterable[int]) -> int:
     state = _GOLDEN
     for word in words:
         state = (state + _GOLDEN + (word & _MASK)) & _MASK
@@ -63,7 +63,7 @@ def set_host_seed(seed: int) -> None:
 
 
 @contextmanager
-def host_state_kept() -> Generator[None, None, None]:
+def keep_host_state() -> Generator[None, None, None]:
     """Afterwards torch's CPU generator, Python's and NumPy's are as they were."""
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()
     try:

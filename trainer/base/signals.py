@@ -105,7 +105,7 @@ class StopRequest:
         """Request the stop as the signal would, from any thread."""
         self.signal = self.signal or number
 
-    def received(self) -> signal.Signals:
+    def received_signal(self) -> signal.Signals:
         """The received signal, waited for briefly where only another worker has it yet; else SIGTERM."""
         end = time.monotonic() + _DELIVERY_S
         while self.signal is None and time.monotonic() < end:
@@ -113,7 +113,7 @@ class StopRequest:
         self.signal = self.signal or signal.SIGTERM
         return self.signal
 
-    def agreed(self, all_gather: Callable[[int], list[int]]) -> signal.Signals | None:
+    def agreed_signal(self, all_gather: Callable[[int], list[int]]) -> signal.Signals | None:
         """The signal that any worker has received; None: the time limit is reached. Collective.
 
         Args:

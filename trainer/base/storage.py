@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from .errors import Explained, SystemFailure
-from .paths import shown
+from .paths import shorten_path
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
@@ -43,7 +43,7 @@ def hold(folder: Path) -> Path:
     return folder
 
 
-def located(folder: Path) -> Path | None:
+def current_place(folder: Path) -> Path | None:
     """The folder, or its new place if it was renamed; None if it was removed or cannot be found."""
     if folder.is_dir():
         return folder
@@ -59,7 +59,7 @@ def storage_error(error: Exception, folder: Path) -> StorageError | None:
     """An error of a run folder's storage, explained; None for an error that has another cause."""
     if not isinstance(error, OSError) or isinstance(error, Explained):
         return None
-    sentence = described(error, folder)
+    sentence = describe_failure(error, folder)
     if sentence is None:
         return None
     found = StorageError(sentence)
@@ -67,7 +67,7 @@ def storage_error(error: Exception, folder: Path) -> StorageError | None:
     return found
 
 
-def described(error: OSError, folder: Path, needed: int = 0) -> str | None:
+def describe_failure(error: OSError, folder: Path, needed: int = 0) -> str | None:
     """One sentence about an error of a run folder's storage; None for an error that has another cause.
 
     Args:
@@ -77,15 +77,15 @@ def described(error: OSError, folder: Path, needed: int = 0) -> str | None:
     if file is None and error.errno not in NO_SPACE:
         return None
     if error.errno in _GONE and not _is_there(folder):
-        place = located(folder)
-        how = "removed" if place is None else f"renamed to {shown(place)}"
-        return f"the run folder {shown(folder)} was {how} during the run"
+        place = current_place(folder)
+        how = "removed" if place is None else f"renamed to {shorten_path(place)}"
+        return f"the run folder {shorten_path(folder)} was {how} during the run"
     if error.errno in NO_SPACE:
         return _no_space(error, folder, file, needed)
     if error.errno in _LOCKED:
-        return f"the run folder {shown(folder)} cannot be written: {file}: {error.strerror}; it may be read-only"
+        return f"the run folder {shorten_path(folder)} cannot be written: {file}: {error.strerror}; it may be read-only"
     if error.errno in (*_FAULTS, *_GONE):
-        return f"the disk of the run folder {shown(folder)} has an error: {file}: {error.strerror}"
+        return f"the disk of the run folder {shorten_path(folder)} has an error: {file}: {error.strerror}"
     return None
 
 
@@ -95,14 +95,14 @@ def _no_space(error: OSError, folder: Path, file: str | None, needed: int) -> st
         return None  # another disk, such as that of temporary files
     what = f"{file or 'a file'} " + (f"takes about {_megabytes(needed)}" if needed else "could not be written")
     if error.errno == errno.EDQUOT:
-        return f"{QUOTA_USED_UP} at {shown(folder)}: {what}; remove files that count in the quota first"
+        return f"{QUOTA_USED_UP} at {shorten_path(folder)}: {what}; remove files that count in the quota first"
     if _is_uncounted(free, needed):
         free_there = f"although {_megabytes(free)} are free by its file system"
         unknown = "storage under it (thin provisioning) or a limit of the folder is used up: free some space first"
-        return f"the disk takes no more at {shown(folder)}: {what}, {free_there}; {unknown}"
+        return f"the disk takes no more at {shorten_path(folder)}: {what}, {free_there}; {unknown}"
     missing = f", {_megabytes(needed - free)} are missing" if needed > free else ""
     space = f"{_megabytes(free)} are free{missing}; free some space first"
-    return f"the disk is full at {shown(folder)}: {what}, {space}"
+    return f"the disk is full at {shorten_path(folder)}: {what}, {space}"
 
 
 def _is_uncounted(free: int, needed: int) -> bool:
@@ -132,7 +132,7 @@ def no_space_for(error: OSError, path: Path, needed: int) -> StorageError | None
     if error.errno not in NO_SPACE:
         return None
     error.filename = str(path)
-    return StorageError(described(error, path.parent.parent, needed) or str(error))
+    return StorageError(describe_failure(error, path.parent.parent, needed) or str(error))
 
 
 def free_bytes(folder: Path) -> int:

@@ -52,13 +52,13 @@ class TimeLimit:
         """Start the clock of this session."""
         self._began = monotonic()
 
-    def elapsed(self) -> float:
+    def elapsed_s(self) -> float:
         """Seconds of training, including validation."""
         return self.before + (0.0 if self._began is None else monotonic() - self._began)
 
     @property
     def over(self) -> bool:
-        return self.seconds is not None and self.elapsed() >= self.seconds
+        return self.seconds is not None and self.elapsed_s() >= self.seconds
 
     @property
     def reason(self) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from .errors import ConfigError, Problem
-from .paths import shown
+from .paths import shorten_path
 from .regular_file import NotRegularFile, open_regular
 
 MAX_BYTES = 16 << 20
@@ -22,7 +22,7 @@ class DamagedFile(ConfigError):
     def __init__(self, path: Path, reason: str, remedy: str = ""):
         self.path = path
         self.reason = reason
-        super().__init__(Problem(shown(path), f"this file is damaged: {reason}", remedy=remedy))
+        super().__init__(Problem(shorten_path(path), f"this file is damaged: {reason}", remedy=remedy))
 
     def __str__(self) -> str:
         return f"{self.path} is damaged: {self.reason}"

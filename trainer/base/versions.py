@@ -14,11 +14,11 @@ _PACKAGES = ("leyden", "torch", "lightning", "hydra-core", "numpy")
 
 def versions() -> dict[str, str]:
     """Versions of Python and the main packages, and the git revision if the code is in a checkout."""
-    return dict(_found())
+    return dict(_find_version())
 
 
 @cache  # of the code that this process has loaded, whatever the checkout is later
-def _found() -> dict[str, str]:
+def _find_version() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:

@@ -4,9 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from ..base.errors import refuse, shortened
-from ..base.paths import absolute, shown
-from ..runs.comparison import ComparedRun, Comparison, compared
+from ..base.errors import refuse, shorten_value
+from ..base.paths import absolute, shorten_path
+from ..runs.comparison import ComparedRun, Comparison, compare_runs
 from ..runs.status import runs_in
 from .comparison_files import WRITERS
 
@@ -20,12 +20,14 @@ def compare(parsed: argparse.Namespace) -> int:
     for folder in wanted:
         if not folder.is_dir():
             text = "there is no such folder"
-            raise refuse("compare", text, shown(folder), "leyden compare RUN RUN, or the folder of a sweep")
+            raise refuse("compare", text, shorten_path(folder), "leyden compare RUN RUN, or the folder of a sweep")
     files = _files(parsed.out)
     runs = list(dict.fromkeys(run for folder in wanted for run in runs_in(folder)))
     if not runs:
-        raise refuse("compare", "there are no runs", " ".join(map(shown, wanted)), "leyden compare FOLDER of runs")
-    found = compared(runs, parsed.by, parsed.mode)
+        raise refuse(
+            "compare", "there are no runs", " ".join(map(shorten_path, wanted)), "leyden compare FOLDER of runs"
+        )
+    found = compare_runs(runs, parsed.by, parsed.mode)
     if parsed.by is not None and all(found.value(run) is None for run in found.runs):
         names = sorted({name for run in found.runs for name in run.metrics})
         raise refuse("--by", f"no run has logged it; logged: {', '.join(names) or 'nothing'}", parsed.by)
@@ -34,8 +36,8 @@ def compare(parsed: argparse.Namespace) -> int:
         try:
             WRITERS[file.suffix](found, file)
         except OSError as error:
-            raise refuse("--out", f"cannot be written: {error}", shown(file), "--out compare.html") from error
-        print(shown(file))
+            raise refuse("--out", f"cannot be written: {error}", shorten_path(file), "--out compare.html") from error
+        print(shorten_path(file))
     return 0
 
 
@@ -61,8 +63,8 @@ def _print(found: Comparison) -> None:
         settings = [_setting(run, key) for key in found.keys[:_COLUMNS]]
         state = f"{run.state}: {run.why}" if run.why else run.state
         table.add_row(
-            str(place), _clean(run.run), _clean(shortened(state.partition("\n")[0])), _number(found.value(run)),
-            _number(run.samples_per_second), *(_clean(shortened(text, 30)) for text in settings),
+            str(place), _clean(run.run), _clean(shorten_value(state.partition("\n")[0])), _number(found.value(run)),
+            _number(run.samples_per_second), *(_clean(shorten_value(text, 30)) for text in settings),
         )  # fmt: skip
     Console(width=None if sys.stdout.isatty() else _WIDE).print(table)
     more = len(found.runs) - _ROWS, len(found.keys) - _COLUMNS
@@ -76,7 +78,7 @@ def _print(found: Comparison) -> None:
 
 def _setting(run: ComparedRun, key: str) -> str:
     """A run's value of a key as it is typed; "" where it has none."""
-    return "" if key not in run.values else shortened(run.values[key], 200)
+    return "" if key not in run.values else shorten_value(run.values[key], 200)
 
 
 def _number(value: float | None) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.atomic_file import atomic_file, write_atomically
-from ..base.errors import shortened
+from ..base.errors import shorten_value
 from ..runs.comparison import ComparedRun, Comparison
 
 _MEASURES = ("samples_per_second", "bytes_a_step", "checkpoint_bytes", "steps")
@@ -24,7 +24,7 @@ def _names(found: Comparison) -> list[str]:
 def _row(found: Comparison, place: int, run: ComparedRun, metrics: list[str]) -> dict[str, Any]:
     """All that is known of a run: place, what differs in its config, metrics, speed, bytes."""
     row: dict[str, Any] = {"rank": place, "run": run.run, "state": run.state, "why": run.why.partition("\n")[0]}
-    row |= {key: shortened(run.values[key], 200) if key in run.values else "" for key in found.keys}
+    row |= {key: shorten_value(run.values[key], 200) if key in run.values else "" for key in found.keys}
     row |= {name: run.metrics.get(name) for name in metrics}
     return row | {found.metric: found.value(run)} | {name: getattr(run, name) for name in _MEASURES}
 
@@ -51,15 +51,15 @@ def write_png(found: Comparison, file: Path) -> None:
     label, bar, line = 360, 420, 20
     picture = Image.new("RGB", (label + bar + 120, line * (len(drawn) + 2)), "white")
     draw = ImageDraw.Draw(picture)
-    draw.text((8, 4), _printed(f"{found.metric}, {found.mode}"), fill="black", font=font)
+    draw.text((8, 4), _as_text(f"{found.metric}, {found.mode}"), fill="black", font=font)
     values = [value for _, value in drawn]
     low, high = min(values, default=0.0), max(values, default=0.0)
     base = 0.0 if low >= 0 and low < 0.5 * high else low - 0.1 * (high - low)
     for number, (run, value) in enumerate(drawn):
         top = line * (number + 1) + 6
         width = bar if high == base else round(bar * (value - base) / (high - base))
-        what = " ".join(f"{key.rpartition('.')[2]}={shortened(run.values.get(key), 24)}" for key in found.keys[:3])
-        draw.text((8, top), _printed(shortened(what or run.run, 54)), fill="black", font=font)
+        what = " ".join(f"{key.rpartition('.')[2]}={shorten_value(run.values.get(key), 24)}" for key in found.keys[:3])
+        draw.text((8, top), _as_text(shorten_value(what or run.run, 54)), fill="black", font=font)
         draw.rectangle((label, top, label + max(width, 1), top + line - 6), fill=(70, 110, 180))
         draw.text((label + width + 6, top), f"{value:.6g}", fill="black", font=font)
     draw.text((8, picture.height - line + 2), f"bars begin at {base:.4g}", fill="grey", font=font)
@@ -67,7 +67,7 @@ def write_png(found: Comparison, file: Path) -> None:
         picture.save(stream, format="PNG")
 
 
-def _printed(text: str) -> str:
+def _as_text(text: str) -> str:
     return "".join(char if char.isprintable() and not "\ud800" <= char <= "\udfff" else "?" for char in text)
 
 
@@ -77,8 +77,8 @@ def write_html(found: Comparison, file: Path) -> None:
     head = list(rows[0])
     # `<` would end the script: runs may be anybody's
     data = json.dumps([[row[name] for name in head] for row in rows]).replace("<", "\\u003c")
-    head_text = "".join(f"<th>{html.escape(_printed(name))}</th>" for name in head)
-    title = html.escape(_printed(f"{len(rows)} runs by {found.metric} ({found.mode})"))
+    head_text = "".join(f"<th>{html.escape(_as_text(name))}</th>" for name in head)
+    title = html.escape(_as_text(f"{len(rows)} runs by {found.metric} ({found.mode})"))
     numbers = json.dumps([_is_numeric(rows, name) for name in head])
     page = _PAGE.replace("@TITLE", title).replace("@HEAD", head_text).replace("@NUMBERS", numbers)
     write_atomically(file, page.replace("@ROWS", data))

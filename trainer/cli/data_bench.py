@@ -20,7 +20,7 @@ def bench_data(overrides: Sequence[str], config_dir: str | None, as_json: bool) 
     """
     config = Composer(config_dir).run(overrides).config
     with as_config_errors("dataset"):
-        found = _measured(config)
+        found = _measure_rates(config)
     if as_json:
         print(json.dumps(found.as_dict()))
         return 0
@@ -28,7 +28,7 @@ def bench_data(overrides: Sequence[str], config_dir: str | None, as_json: bool) 
     return 0
 
 
-def _measured(config: Config) -> "LoadingBench":
+def _measure_rates(config: Config) -> "LoadingBench":
     from ..config.targets import is_data_module, make_importable
 
     make_importable(config)

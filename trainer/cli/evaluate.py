@@ -7,12 +7,12 @@ from ..base.errors import refuse
 from ..base.paths import absolute, exists
 from ..compose.evaluated_data import MOVABLE, refuse_data_modules, with_data
 from ..compose.provenance import Given
-from ..compose.reopen import DEVICE_KIND, change, evaluated_with, open_run, read_changes
+from ..compose.reopen import DEVICE_KIND, change, evaluate_with, open_run, read_changes
 from ..config.evaluation_data import OUT, refuse_without_model
 from ..config.evaluation_views import EvaluationViews
 from ..config.job import JobSpec
 from ..entrypoints.fork_server import prepare
-from .train_verbs import named_run, print_node_command, start_run
+from .train_verbs import find_named_run, print_node_command, start_run
 
 
 def evaluate(parsed: argparse.Namespace) -> int:
@@ -22,13 +22,13 @@ def evaluate(parsed: argparse.Namespace) -> int:
         from .evaluate_weights import evaluate_weights  # not at the top: Hydra takes a while
 
         return evaluate_weights(parsed, written)
-    named, overrides = named_run(parsed)
-    kinds, data = _divided(overrides, named)
+    named, overrides = find_named_run(parsed)
+    kinds, data = _divide_words(overrides, named)
     changes = read_changes(kinds)
     run = open_run(named, [*changes.given, *(Given(each.partition("=")[0].lstrip("+"), each) for each in data)])
     change(run, changes)
     variables = {**with_data(run, data, parsed.config_dir), **written}
-    config = run.validated(prepare)
+    config = run.validate_reopened(prepare)
     refuse_without_model(config)
     refuse_data_modules(run, variables)
     views = EvaluationViews.of_flags(parsed.crops, parsed.scales, config.dataset)
@@ -38,11 +38,11 @@ def evaluate(parsed: argparse.Namespace) -> int:
         raise refuse(what, text, remedy=f"leyden eval {named}")
     if config.launcher == "node":
         return print_node_command(config, run.checkpoint or run.folder, "--eval ")
-    with evaluated_with(config.topology.device.kind if kinds else None, views, variables):
-        return start_run(JobSpec.loaded(run.folder, "eval", run.checkpoint))
+    with evaluate_with(config.topology.device.kind if kinds else None, views, variables):
+        return start_run(JobSpec.load(run.folder, "eval", run.checkpoint))
 
 
-def _divided(overrides: list[str], named: str) -> tuple[list[str], list[str]]:
+def _divide_words(overrides: list[str], named: str) -> tuple[list[str], list[str]]:
     """The overrides of the device's kind, and those of the data.
 
     Raises:

@@ -6,7 +6,7 @@ from tempfile import TemporaryDirectory
 
 from ..base.errors import ConfigError, refuse
 from ..compose.composer import ComposedRun, Composer
-from ..compose.reopen import evaluated_with
+from ..compose.reopen import evaluate_with
 from ..config.evaluation_data import INITIAL, refuse_without_model
 from ..config.evaluation_views import EvaluationViews
 from ..config.job import JobSpec, freeze
@@ -29,11 +29,11 @@ def evaluate_weights(parsed: argparse.Namespace, variables: dict[str, str]) -> i
     try:
         with (
             TemporaryDirectory(prefix="leyden-") as folder,
-            evaluated_with(None, views, {INITIAL: "1", **variables}),
+            evaluate_with(None, views, {INITIAL: "1", **variables}),
         ):
             return start_run(_job(composer, run, Path(folder)))
     except ConfigError as error:
-        located = error.located(composer.origin(parsed.words).where)
+        located = error.with_places(composer.origin(parsed.words).where)
         raise composer.with_remedies(located, parsed.words) from None
 
 
@@ -51,7 +51,7 @@ def _prepare(config: Config) -> None:
 
 def _job(composer: Composer, run: ComposedRun, folder: Path) -> JobSpec:
     """The evaluation, as of a run in this folder that makes no step: the data may be too small for its training."""
-    values = composer.frozen_in(run, folder)
+    values = composer.freeze_in(run, folder)
     return JobSpec(
         freeze(folder, {**values, "schedule": None, "trainer": {**values["trainer"], "max_steps": 0}}), folder, "eval"
     )

@@ -28,12 +28,12 @@ def run_external(parsed: argparse.Namespace, verb: Verb) -> int:
         code = 1
         try:
             placement = rendezvous.gather()
-            code = follow(rendezvous) if rendezvous.world.rank else _executed(parsed, verb, rendezvous, placement)
+            code = follow(rendezvous) if rendezvous.world.rank else _execute_part(parsed, verb, rendezvous, placement)
         except ConfigError as error:
             code = 2
             if not rendezvous.in_run:
                 raise
-            print(error.rendered(), file=sys.stderr)
+            print(error.render(), file=sys.stderr)
         finally:
             rendezvous.announce_end(code)
         if code and rendezvous.in_run:
@@ -48,7 +48,9 @@ def _exit(code: int) -> None:
     os._exit(code)
 
 
-def _executed(parsed: argparse.Namespace, verb: Verb, rendezvous: ExternalRendezvous, placement: HostPlacement) -> int:
+def _execute_part(
+    parsed: argparse.Namespace, verb: Verb, rendezvous: ExternalRendezvous, placement: HostPlacement
+) -> int:
     folder = rendezvous.earlier_folder() if rendezvous.world.restarts else None
     if folder is not None:
         config = load(folder)

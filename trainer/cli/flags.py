@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import ConfigError, Problem, nearest, refuse
-from ..compose.known_names import known
-from ..compose.validation import dotted, unknown_key
+from ..compose.known_names import find_equivalent
+from ..compose.validation import dotted_keys, unknown_key
 from .known_verbs import config_file, verb_problem
 from .verbs import VERBS
 
@@ -86,9 +86,11 @@ def _problem(
     groups = composer.loader.list_groups("")
     if key == "config" or (key == "c" and value is not None):
         return Problem(flag, "is no flag; two name a file to start from", given, config_file(value or "FILE.yaml"))
-    if key in {*dotted(values), *groups}:
+    if key in {*dotted_keys(values), *groups}:
         return Problem(flag, text, given, f"{key}={value}" if value is not None else f"{key}=VALUE")
-    close = nearest(flag, flags, 0.8) if len(flag) > 4 and known(key.rpartition(".")[2], value) is None else None
+    close = (
+        nearest(flag, flags, 0.8) if len(flag) > 4 and find_equivalent(key.rpartition(".")[2], value) is None else None
+    )
     if close:
         return Problem(flag, f"there is no such flag; did you mean {close}?", given, close)
     found = unknown_key(key, "true" if value is None else value, values)

@@ -3,7 +3,7 @@
 import textwrap
 from collections.abc import Mapping, Sequence
 
-from ..base.errors import WIDTH, shortened
+from ..base.errors import WIDTH, shorten_value
 from ..compose.reference.group_choices import group_choices
 from .verbs import CFG, CONFIG_DIR, HELP, MULTIRUN, VERBS, VERSION, Flag
 
@@ -19,7 +19,7 @@ EXAMPLES = """\
 
 def help_text(config_dir: str | None = None) -> str:
     """Verbs, groups with their choices, flags and examples."""
-    groups = {name: ", ".join(_folded(choices)) for name, choices in group_choices(config_dir).items()}
+    groups = {name: ", ".join(_fold_sizes(choices)) for name, choices in group_choices(config_dir).items()}
     return "\n".join(
         [
             "leyden [VERB] [GROUP=CHOICE ...] [KEY=VALUE ...]",
@@ -46,7 +46,7 @@ def _in_a_line(usage: str) -> str:
     return usage if len(usage) <= WIDEST else usage.removesuffix(" [KEY=VALUE ...]")
 
 
-def _folded(choices: Sequence[str]) -> list[str]:
+def _fold_sizes(choices: Sequence[str]) -> list[str]:
     """Choices of a group, NAME and NAME_small as one."""
     small = {name for name in choices if name.removesuffix("_small") in choices and name.endswith("_small")}
     return [f"{name}[_small]" if f"{name}_small" in small else name for name in choices if name not in small]
@@ -73,7 +73,7 @@ def _keys(verb: str, files: Sequence[str]) -> list[str]:
         found = Library().file(file).keys.items()
         keys = {name: key for name, key in found if name != "_target_" and not isinstance(key.value, dict)}
         of = f" of {verb} {file.removeprefix(f'{verb}_')}" if file != verb else ""
-        rows = {f"{name}={shortened(key.value)}": key.comment for name, key in keys.items()}
+        rows = {f"{name}={shorten_value(key.value)}": key.comment for name, key in keys.items()}
         lines += ["", f"Keys{of}, beside those of the config", *columns(rows)]
     return lines
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from ..base.errors import ConfigError, listed, nearest, refuse, shortened
-from ..base.paths import shown
+from ..base.errors import ConfigError, join_names, nearest, refuse, shorten_value
+from ..base.paths import shorten_path
 from ..compose.reference.allowed_values import allowed_values
 from ..compose.reference.yaml_comments import Commented
 from ..compose.reference.yaml_library import Library, ReferenceEntry
@@ -36,7 +36,7 @@ def _choice_page(library: Library, group: str, choice: str) -> str:
     if path is None:
         close = nearest(choice, library.groups[group])
         meant = f"; did you mean {close}?" if close else ""
-        text = f"there is no such choice{meant}\n{group} can be {listed(library.groups[group])}"
+        text = f"there is no such choice{meant}\n{group} can be {join_names(library.groups[group])}"
         raise refuse(group, text, choice, f"leyden help {group}={close}" if close else f"leyden help {group}")
     head = [f"  {line}" for line in library.file(f"{group}/{choice}").head]
     target = library.target(group, choice)
@@ -46,10 +46,12 @@ def _choice_page(library: Library, group: str, choice: str) -> str:
         [
             f"{group}={choice}",
             *head,
-            f"  file: {shown(path)}",
+            f"  file: {shorten_path(path)}",
             *([f"  class: {target}"] if target else []),
-            *_titled("Keys", entries),
-            *_titled(f"Keys of any {group}", [entry for entry in library.root_entries(group) if entry.name not in own]),
+            *_with_title("Keys", entries),
+            *_with_title(
+                f"Keys of any {group}", [entry for entry in library.root_entries(group) if entry.name not in own]
+            ),
         ]
     )
 
@@ -59,7 +61,7 @@ def _group_page(library: Library, group: str) -> str:
     default = library.default_choices().get(group) or "none"
     other = "another is named or the dataset has one" if group == "augment" else "another is named"
     title = f"{group}: {default} unless {other}; leyden help {group}=NAME has its keys"
-    return "\n".join([title, *columns(heads), *_titled(f"Keys of any {group}", library.root_entries(group))])
+    return "\n".join([title, *columns(heads), *_with_title(f"Keys of any {group}", library.root_entries(group))])
 
 
 def _summary(file: Commented) -> str:
@@ -108,7 +110,7 @@ def _may_change(library: Library, entries: Iterable[ReferenceEntry]) -> bool:
     return False
 
 
-def _titled(title: str, entries: list[ReferenceEntry]) -> list[str]:
+def _with_title(title: str, entries: list[ReferenceEntry]) -> list[str]:
     return ["", title, *_rows(entries)] if entries else []
 
 
@@ -126,7 +128,7 @@ def _with_choices(entry: ReferenceEntry) -> str:
 def _value(value: Any) -> str:
     if isinstance(value, dict):
         return str(value.get("_target_", "{}"))
-    return "[" + ",".join(map(_value, value)) + "]" if isinstance(value, list) else shortened(value)
+    return "[" + ",".join(map(_value, value)) + "]" if isinstance(value, list) else shorten_value(value)
 
 
 def _unknown(library: Library, topic: str, name: str) -> ConfigError:

@@ -25,13 +25,13 @@ def stop(parsed: argparse.Namespace) -> int:
 
 def doctor(parsed: argparse.Namespace) -> int:
     from ..compose.composer import Composer
-    from ..compose.doctor_run import frozen_doctor_run, training_freezer
+    from ..compose.doctor_run import freeze_doctor_run, training_freezer
     from ..config.job import JobSpec
     from ..diagnostics.doctor.training.run import START, examine_training, plan_training, split
 
     composer = Composer(parsed.config_dir)
     words, cases = split(parsed.words) if parsed.train else (parsed.words, [])
-    config, claimed = frozen_doctor_run(composer, words, parsed.write)
+    config, claimed = freeze_doctor_run(composer, words, parsed.write)
     if parsed.train:
         topology = [word for word in words if not word.startswith("hydra.")]
         plan_training(training_freezer(composer), config, claimed.folder, topology, cases)
@@ -127,11 +127,11 @@ def schema(parsed: argparse.Namespace) -> int:
 
 
 def topology(parsed: argparse.Namespace) -> int:
-    from ..hardware.discovery.machine import discovered
+    from ..hardware.discovery.machine import discover_machine
     from ..hardware.discovery.to_yaml import as_topology
 
     if parsed.words:
         raise refuse("topology", "prints the machine that it runs on, and takes no words", " ".join(parsed.words),
                      f"leyden topology={parsed.words[0]} to train on a topology")  # fmt: skip
-    print(as_topology(discovered()), end="")
+    print(as_topology(discover_machine()), end="")
     return 0

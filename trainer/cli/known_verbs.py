@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..base.errors import ConfigError, Problem, listed, nearest
+from ..base.errors import ConfigError, Problem, join_names, nearest
 from ..base.paths import exists
 from .verbs import VERBS
 
@@ -55,7 +55,7 @@ def verb_problem(words: Sequence[str]) -> Problem:
     if first in _MEANT:
         ours = _as_ours(first)
         return Problem(first, f"is leyden {_MEANT[first]} here", remedy=_command([*ours, *rest]))
-    joined = "" if nearest(first, VERBS) else _joined(words)
+    joined = "" if nearest(first, VERBS) else _join_override(words)
     if joined:
         return Problem(first, "a key and its value are one word, with = between them", remedy=joined)
     if exists(first):
@@ -67,7 +67,9 @@ def verb_problem(words: Sequence[str]) -> Problem:
     close = nearest(first, VERBS)
     text = f"is neither a verb nor key=value{f'; did you mean {close}?' if close else ''}"
     return Problem(
-        first, f"{text}\nthe verbs are {listed(list(VERBS))}", remedy=f"leyden {close}" if close else "leyden --help"
+        first,
+        f"{text}\nthe verbs are {join_names(list(VERBS))}",
+        remedy=f"leyden {close}" if close else "leyden --help",
     )
 
 
@@ -95,18 +97,18 @@ def _command(words: Sequence[str]) -> str:
     return shlex.join(["leyden", *words[:1], *run, *words[1:]])
 
 
-def _joined(words: Sequence[str]) -> str:
+def _join_override(words: Sequence[str]) -> str:
     """The override in `lr = 0.1`, `lr: 0.1` or `lr 0.1`; "" if there is none."""
     text = " ".join(words[:3]) if words[1:2] == ["="] else " ".join(words[:2])
     found = re.fullmatch(r"([a-z_][\w.]*)(?: ?[=:] ?| )(\S+)", text)
     if found is None or len(words) < 2:
         return ""
     from ..compose.composer import Composer
-    from ..compose.validation import dotted, schema_keys, unknown_key
+    from ..compose.validation import dotted_keys, schema_keys, unknown_key
 
     key, value, composer = found[1], found[2], Composer()
     values = composer.loader.plain_values(composer.config_name, [])
-    if key in {*schema_keys(), *dotted(values)}:
+    if key in {*schema_keys(), *dotted_keys(values)}:
         return f"{key}={value}"
     remedy = unknown_key(key, value, values).remedy
     return remedy if "=" in remedy else ""

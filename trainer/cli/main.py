@@ -21,9 +21,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command. Returns the exit code; a user error is printed to stderr and gives 2."""
     try:
         with in_a_command():
-            return _dispatch(_parsed(arguments))
+            return _dispatch(_parse_flags(arguments))
     except ConfigError as error:
-        print(error.rendered(), file=sys.stderr)
+        print(error.render(), file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _refused_path(error: OSError) -> int:
     problem = refuse("PATH", "is too long for the name of a file or folder", str(error.filename), executed=True)
-    print(problem.rendered(), file=sys.stderr)
+    print(problem.render(), file=sys.stderr)
     return 2
 
 
@@ -76,7 +76,7 @@ _WITHOUT = {"wait": 300.0}
 """Defaults of flags other than None and False."""
 
 
-def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+def _parse_flags(arguments: Sequence[str]) -> argparse.Namespace:
     parser = _parser()
     parser.arguments = arguments
     given = vars(parser.parse_intermixed_args(list(arguments)))
@@ -142,7 +142,7 @@ def _dispatch(parsed: argparse.Namespace) -> int:
         raise refuse("--resolve" if parsed.resolve else "--package", "goes with --cfg only", remedy="--cfg job")
     verb = _VERBS[parsed.verb]
     if VERBS[parsed.verb].starts_workers and not (parsed.cfg or parsed.info):
-        verb = _started_once(parsed, verb)
+        verb = _start_once(parsed, verb)
     if not parsed.trust:
         return verb(parsed)
     from ..config.target_policy.untrusted_runs import trust
@@ -151,7 +151,7 @@ def _dispatch(parsed: argparse.Namespace) -> int:
         return verb(parsed)
 
 
-def _started_once(parsed: argparse.Namespace, verb: Verb) -> Verb:
+def _start_once(parsed: argparse.Namespace, verb: Verb) -> Verb:
     """The verb, or its part for one of several processes that another program has started.
 
     Raises:

@@ -36,7 +36,7 @@ def print_manifest(words: Sequence[str], config_dir: str | None) -> int:
     kind, overrides = words[0], words[1:]
     composer, words_of_run = Composer(config_dir), with_external(overrides)
     # before the checks of devices, which are not this machine's
-    if OmegaConf.select(composer.composed(words_of_run), _IMAGE) is None:
+    if OmegaConf.select(composer.compose_with_hydra(words_of_run), _IMAGE) is None:
         text = "must be named: a container image with Leyden in it"
         raise refuse(_IMAGE, text, remedy=f"{_IMAGE}=REGISTRY/leyden:0.1.0")
     run = composer.run(words_of_run)

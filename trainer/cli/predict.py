@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.atomic_file import atomic_file
 from ..base.errors import refuse
-from ..base.paths import absolute, exists, shown
+from ..base.paths import absolute, exists, shorten_path
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,7 +24,7 @@ def predict(parsed: argparse.Namespace) -> int:
     from ..api.run import Run, prediction_settings
     from ..api.settings import keyed_words
 
-    named, root, words = _divided(parsed.words)
+    named, root, words = _divide_words(parsed.words)
     out = _output(parsed.out or "predictions.csv")
     given, overrides = keyed_words("predict", words)
     settings = prediction_settings(given)
@@ -43,18 +43,18 @@ def predict(parsed: argparse.Namespace) -> int:
     found = run.predict_files(root, settings, seen=keep)
     _write(out, found)
     print(f"{run.predictor.checkpoint.name}, step {run.predictor.step}: {len(found)} photographs")
-    print(f"{shown(out)}: the {len(found[0].ranked) if found else 0} most probable classes of each")
+    print(f"{shorten_path(out)}: the {len(found[0].ranked) if found else 0} most probable classes of each")
     if drawn:
         from .contact_sheet import contact_sheet
 
         sheet = out.with_suffix(".png")
         with atomic_file(sheet, "wb") as file:
             contact_sheet(drawn, found).save(file, format="PNG")
-        print(f"{shown(sheet)}: {len(drawn)} of them, as the network sees them")
+        print(f"{shorten_path(sheet)}: {len(drawn)} of them, as the network sees them")
     return 0
 
 
-def _divided(words: Sequence[str]) -> tuple[str, str, list[str]]:
+def _divide_words(words: Sequence[str]) -> tuple[str, str, list[str]]:
     """RUN, PHOTOS, and the other words."""
     named = [word for word in words if "=" not in word or exists(word)]
     if len(named) != 2:
@@ -79,7 +79,7 @@ def _write(out: Path, found: "Sequence[Prediction]") -> None:
         match out.suffix.lower():
             case ".json":
                 with atomic_file(out, encoding="utf-8") as file:
-                    json.dump([_nested(prediction) for prediction in found], file, indent=1, ensure_ascii=False)
+                    json.dump([_nest_keys(prediction) for prediction in found], file, indent=1, ensure_ascii=False)
             case ".parquet":
                 _write_parquet(out, rows)
             case _:
@@ -107,6 +107,6 @@ def _row(prediction: "Prediction") -> dict[str, Any]:
     return row
 
 
-def _nested(prediction: "Prediction") -> dict[str, Any]:
+def _nest_keys(prediction: "Prediction") -> dict[str, Any]:
     ranked = [{"class": each.number, "name": each.name, "probability": each.probability} for each in prediction.ranked]
     return {"file": prediction.file, "predictions": ranked}

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ..base.errors import CannotStart, ConfigError, refuse
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..base.printable import printable
 from ..compose.composer import Composer
 from ..compose.reference.yaml_library import Library
@@ -29,18 +29,18 @@ def prepare_shards(words: Sequence[str], config_dir: str | None) -> int:
     Raises:
         ConfigError: a mistake in the words, data that cannot be read, or a folder that cannot be written.
     """
-    values, overrides = _divided(words)
+    values, overrides = _divide_words(words)
     if values["out"] == "???":
         raise refuse("out", "must be named: the folder of the shards", remedy="leyden prepare dataset=... out=SHARDS")
     config = Composer(config_dir).run(overrides).config
     try:
-        preparation = _planned(config, values)
+        preparation = _plan_shards(config, values)
         needed = preparation.check()
     except CannotStart as error:
         raise error.as_config_error() or refuse("dataset", str(error), executed=True) from error
     except (ValueError, OSError) as error:
         raise _as_config_error(error, values) from error
-    out = shown(Path(values["out"]))
+    out = shorten_path(Path(values["out"]))
     if not needed:
         print(f"{out} is complete: {preparation.samples:,} images")
         return 0
@@ -55,7 +55,7 @@ def prepare_shards(words: Sequence[str], config_dir: str | None) -> int:
     return 0
 
 
-def _divided(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def _divide_words(words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Values of the keys of `prepare.yaml`, and the overrides of the config."""
     values = {name: key.value for name, key in Library().file(KEYS).keys.items()}
     overrides: list[str] = []
@@ -74,9 +74,9 @@ def _value(text: str) -> Any:
     return None if text == "null" else text
 
 
-def _planned(config: "Config", values: Mapping[str, Any]) -> Any:
+def _plan_shards(config: "Config", values: Mapping[str, Any]) -> Any:
     """The object that writes the shards of every split."""
-    from ..config.faults import built
+    from ..config.faults import build_checked
     from ..config.schema import Target
     from ..config.targets import build, is_data_module, make_importable
 
@@ -84,9 +84,9 @@ def _planned(config: "Config", values: Mapping[str, Any]) -> Any:
     if is_data_module(config.dataset.target):
         raise refuse("dataset", "is a LightningDataModule, which has no images by index", config.dataset.target,
                      "dataset=image_folder")  # fmt: skip
-    whole = built("dataset", config.dataset, split="train")
+    whole = build_checked("dataset", config.dataset, split="train")
     others = [split for split in whole.splits if split != "train"]
-    sources = {"train": whole, **{split: built("dataset", config.dataset, split=split) for split in others}}
+    sources = {"train": whole, **{split: build_checked("dataset", config.dataset, split=split) for split in others}}
     return build(
         Target.model_validate(values),
         sources=sources,

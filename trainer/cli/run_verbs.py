@@ -3,8 +3,8 @@
 import argparse
 
 from ..base.errors import refuse
-from ..base.paths import shown
-from .train_verbs import named_run
+from ..base.paths import shorten_path
+from .train_verbs import find_named_run
 
 
 def evaluate(parsed: argparse.Namespace) -> int:
@@ -28,10 +28,10 @@ def compare(parsed: argparse.Namespace) -> int:
 def export(parsed: argparse.Namespace) -> int:
     from ..api.run import Run
 
-    named, overrides = named_run(parsed, " --format onnx")
+    named, overrides = find_named_run(parsed, " --format onnx")
     if parsed.format is None:
         raise refuse("--format", "must be named: safetensors, pt2, onnx or int8", remedy="--format onnx")
     run = Run(named, *overrides, best=parsed.best)
-    file, found = run.exported(parsed.format, parsed.out)
-    print(f"{shown(file)}: {file.stat().st_size / 1e6:.2f} MB; {found}")
+    file, found = run.export_and_check(parsed.format, parsed.out)
+    print(f"{shorten_path(file)}: {file.stat().st_size / 1e6:.2f} MB; {found}")
     return 0

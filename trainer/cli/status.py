@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..base.errors import refuse
-from ..base.paths import absolute, shown
+from ..base.paths import absolute, shorten_path
 from ..base.untrusted_file import DamagedFile
-from ..runs.frozen import frozen_values
+from ..runs.frozen import read_values
 from ..runs.status import DAMAGED, RunStatus, progress_of, runs_in, statuses
 from ..runs.summary import read_summary
 
@@ -35,12 +35,14 @@ def print_statuses(folders: Sequence[str], as_json: bool) -> int:
     wanted = [absolute(folder) for folder in folders or ["outputs"]]
     for folder in wanted:
         if folders and not folder.is_dir():
-            raise refuse("status", "there is no such folder", shown(folder), "leyden status FOLDER of a run or of many")
+            raise refuse(
+                "status", "there is no such folder", shorten_path(folder), "leyden status FOLDER of a run or of many"
+            )
     found = statuses([run for folder in wanted for run in runs_in(folder)])
     if as_json:
         print(json.dumps([asdict(run) for run in found], indent=2))
     elif not found:
-        print(f"no runs in {', '.join(shown(folder) for folder in wanted)}")
+        print(f"no runs in {', '.join(shorten_path(folder) for folder in wanted)}")
     else:
         print_table(found)
     return 0
@@ -57,11 +59,11 @@ def print_table(found: Sequence[RunStatus]) -> None:
     folders = [absolute(run.run) for run in found]
     around = Path(os.path.commonpath([folder.parent for folder in folders]))
     names = [str(folder.relative_to(around)) for folder in folders]
-    console.print(f"{_escaped(shown(around))}:", soft_wrap=True, highlight=False)
+    console.print(f"{_escape_text(shorten_path(around))}:", soft_wrap=True, highlight=False)
     console.print(_few_columns(found, names))
     for name, run in zip(names, found, strict=True):
         if run.why:
-            console.print(f"{_escaped(name)}: {_first_line(run.why)}", soft_wrap=True, highlight=False)
+            console.print(f"{_escape_text(name)}: {_first_line(run.why)}", soft_wrap=True, highlight=False)
 
 
 def _all_columns(found: Sequence[RunStatus]) -> "Table":
@@ -70,9 +72,9 @@ def _all_columns(found: Sequence[RunStatus]) -> "Table":
     table = Table("run", "state", "step", "samples/s", "time left", "goodput", "what to know", "checkpoint")
     for run in found:
         table.add_row(
-            _escaped(run.run), run.state, _steps(run), _rounded(run.samples_per_second), _duration(run.seconds_left),
-            "" if run.goodput is None else f"{100 * run.goodput:.0f} %", _first_line(run.why),
-            _escaped(run.checkpoint or ""),
+            _escape_text(run.run), run.state, _steps(run), _whole_number(run.samples_per_second),
+            _duration(run.seconds_left), "" if run.goodput is None else f"{100 * run.goodput:.0f} %",
+            _first_line(run.why), _escape_text(run.checkpoint or ""),
         )  # fmt: skip
     return table
 
@@ -88,7 +90,7 @@ def _few_columns(found: Sequence[RunStatus], names: Sequence[str]) -> "Table":
         overrides, epoch, metric = ([], "", "") if run.state == DAMAGED else _of_files(absolute(run.run))
         state = run.state.partition(" (")[0]
         table.add_row(
-            _escaped(" ".join([name, *overrides])), state, epoch, _escaped(metric), _duration(run.seconds_left)
+            _escape_text(" ".join([name, *overrides])), state, epoch, _escape_text(metric), _duration(run.seconds_left)
         )
     return table
 
@@ -96,7 +98,7 @@ def _few_columns(found: Sequence[RunStatus], names: Sequence[str]) -> "Table":
 def _of_files(folder: Path) -> tuple[list[str], str, str]:
     """What distinguishes a run, its epoch, and the metric by which checkpoints are kept, once it has ended."""
     try:
-        values, summary = frozen_values(folder), read_summary(folder)
+        values, summary = read_values(folder), read_summary(folder)
     except (DamagedFile, OSError):
         return [], "", ""
     composition, checkpoint = values.get("composition") or {}, (values.get("callbacks") or {}).get("checkpoint") or {}
@@ -118,7 +120,7 @@ def _steps(run: RunStatus) -> str:
     return str(run.step) if run.total_steps is None else f"{run.step} of {run.total_steps}"
 
 
-def _rounded(value: float | None) -> str:
+def _whole_number(value: float | None) -> str:
     return "" if value is None else f"{value:.0f}"
 
 
@@ -128,10 +130,10 @@ def _duration(seconds: float | None) -> str:
 
 def _first_line(text: str) -> str:
     line = text.strip().splitlines()[0] if text.strip() else ""
-    return _escaped(line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}...")
+    return _escape_text(line if len(line) <= _LONGEST else f"{line[: _LONGEST - 3]}...")
 
 
-def _escaped(text: str) -> str:
+def _escape_text(text: str) -> str:
     """A text of a run folder, which may be a stranger's: neither markup nor codes for the terminal."""
     from rich.markup import escape
 

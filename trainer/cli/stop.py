@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..base.atomic_file import write_atomically
 from ..base.errors import ConfigError, refuse
-from ..base.paths import absolute, shown
+from ..base.paths import absolute, shorten_path
 from ..config.target_policy.untrusted_runs import refuse_foreign
 from ..runs.folder import FROZEN, SWEEP
 from ..runs.frozen import owners_of
@@ -65,7 +65,7 @@ def _run_or_sweep(named: str) -> Path:
 def _nothing_runs(folder: Path, runs: Sequence[Path]) -> ConfigError:
     found = statuses(runs)
     state = f"it is {found[0].state}" if len(found) == 1 else f"none of its {len(found)} trials does"
-    return refuse("stop", f"this does not run: {state}", shown(folder), f"leyden status {shown(folder)}")
+    return refuse("stop", f"this does not run: {state}", shorten_path(folder), f"leyden status {shorten_path(folder)}")
 
 
 def _refuse_shared(folder: Path, lease: Lease) -> None:
@@ -80,7 +80,7 @@ def _refuse_shared(folder: Path, lease: Lease) -> None:
 
 def _shared(folder: Path, whole: Path) -> ConfigError:
     text = "its model shares its workers with those of the other trials"
-    return refuse("stop", text, shown(folder), f"leyden stop {shown(whole)}: all of them")
+    return refuse("stop", text, shorten_path(folder), f"leyden stop {shorten_path(whole)}: all of them")
 
 
 def _stop_job(run: Path, job: SlurmJob) -> int:
@@ -93,14 +93,14 @@ def _stop_job(run: Path, job: SlurmJob) -> int:
     if not any(folder.resolve() in own for folder in found):
         whose = f"it is of {found[0]}" if found else "neither its script nor its comment says whose it is"
         text = f"job {job.id} is not known to be this run's, whatever {SUBMITTED} says: {whose}; it was not cancelled"
-        raise refuse("stop", text, shown(run), f"scancel {job.id}, if it is to end")
+        raise refuse("stop", text, shorten_path(run), f"scancel {job.id}, if it is to end")
     write_atomically(run / STOP_REQUESTED, "")
     wrong = cancel(job)
     if wrong is not None:
-        print(f"{shown(run)}: scancel {job.id}: {wrong}")
+        print(f"{shorten_path(run)}: scancel {job.id}: {wrong}")
         return 1
     action = "was requested to save and end" if job.is_running else "was removed from the queue"
-    print(f"{shown(run)}: job {job.id} {action}; leyden status {shown(run)} shows the result")
+    print(f"{shorten_path(run)}: job {job.id} {action}; leyden status {shorten_path(run)} shows the result")
     return 0
 
 
@@ -116,7 +116,7 @@ def _end(folder: Path, lease: Lease) -> None:
                 return
             text = f"process {lease.pid} does not lead it, whatever {FILE} says: it does not hold that file open; "
             remedy = f"ps -o user,lstart,args -p {lease.pid} shows what it is"
-            raise refuse("stop", text + "it was not signalled", shown(folder), remedy)
+            raise refuse("stop", text + "it was not signalled", shorten_path(folder), remedy)
         if lease.listens:
             os.kill(lease.pid, signal.SIGTERM)
         else:
@@ -125,8 +125,8 @@ def _end(folder: Path, lease: Lease) -> None:
         return
     except PermissionError:
         text = f"its leading process {lease.pid} belongs to another user"
-        raise refuse("stop", text, shown(folder), f"its owner: leyden stop {folder}") from None
-    print(f"{shown(folder)}: process {lease.pid} was requested to save and end", flush=True)
+        raise refuse("stop", text, shorten_path(folder), f"its owner: leyden stop {folder}") from None
+    print(f"{shorten_path(folder)}: process {lease.pid} was requested to save and end", flush=True)
     remind = time.monotonic() + _REMIND_S
     # a process that goes on after its run no longer leads it
     while is_alive(folder, lease) and (lease.listens or lease_of(folder) == lease):
@@ -139,7 +139,7 @@ def _end(folder: Path, lease: Lease) -> None:
 def _print_results(ended: Sequence[RunStatus], folder: Path) -> int:
     """Print the results of the runs that were active. Returns the exit code."""
     if not ended:
-        print(f"{shown(folder)}: ended between two trials")
+        print(f"{shorten_path(folder)}: ended between two trials")
         return 0
     for run in ended:
         step = "" if run.step is None else f", saved at step {run.step}"

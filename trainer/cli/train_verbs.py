@@ -27,7 +27,7 @@ def train(parsed: argparse.Namespace) -> int:
 
 
 def _sweep(composer: Any, overrides: list[str]) -> int:
-    from ..base.paths import shown
+    from ..base.paths import shorten_path
     from ..base.system_errors import system_failure
     from ..sweep.sweep import Sweep
 
@@ -40,7 +40,7 @@ def _sweep(composer: Any, overrides: list[str]) -> int:
         failure = error if isinstance(error, SystemFailure) else system_failure(error, sweep.folder)
         if failure is None:
             raise
-        print(f"{failure}\ncontinue with: leyden resume {shown(sweep.folder)}", file=sys.stderr, flush=True)
+        print(f"{failure}\ncontinue with: leyden resume {shorten_path(sweep.folder)}", file=sys.stderr, flush=True)
         return 1
 
 
@@ -51,7 +51,7 @@ def _start_new(composer: Any, parsed: argparse.Namespace) -> int:
     run = composer.run(overrides, prepare)
     # not above: a mistake in the config does not wait for them
     from ..api.training import new_run
-    from ..base.paths import shown
+    from ..base.paths import shorten_path
     from ..sweep.hopping_plan import is_pipeline
 
     if run.is_sweep:
@@ -65,7 +65,7 @@ def _start_new(composer: Any, parsed: argparse.Namespace) -> int:
     with new_run(composer, run, overrides) as (job, lease):
         _announce(run, overrides)
         if job.config.launcher == "node":
-            print(f"run folder: {shown(job.run_dir)}")
+            print(f"run folder: {shorten_path(job.run_dir)}")
             return print_node_command(job.config, job.run_dir)
         if job.config.launcher == "slurm":
             # the job may begin, and lead, before sbatch returns
@@ -83,21 +83,21 @@ def _for_started_processes(composer: Any, overrides: list[str]) -> list[str]:
 
     from ..launch.external.sizes import servers_of, with_sizes
 
-    composed = composer.composed(overrides)
+    composed = composer.compose_with_hydra(overrides)
     strategy: Any = OmegaConf.to_container(composed.strategy) if OmegaConf.is_dict(composed.strategy) else {}
     servers = servers_of(str(strategy.get("_target_")), strategy, composed.topology.server_placement)
     return with_sizes(overrides, composed.topology, servers)
 
 
 def start_run(job: "JobSpec") -> int:
-    from ..base.paths import shown
+    from ..base.paths import shorten_path
 
     if job.config.launcher == "slurm":
         from ..launch.slurm.submit import submit
 
         code = submit(job)
         if job.verb == "train":
-            print(f"run folder: {shown(job.run_dir)}", flush=True)
+            print(f"run folder: {shorten_path(job.run_dir)}", flush=True)
         return code
     if job.config.launcher == "external" and not job.is_evaluation:
         from ..entrypoints.external import lead
@@ -121,12 +121,12 @@ def _as_config_error(verb: str, run: Callable[[], int]) -> int:
 
 
 def print_node_command(config: Any, named: Path, flag: str = "") -> int:
-    from ..base.paths import shown
+    from ..base.paths import shorten_path
     from ..config.target_policy.untrusted_runs import is_trusted
 
     nodes, flag = config.topology.nodes, f"{flag}--trust " if is_trusted() else flag
     print(f"on each of the {nodes} hosts, with the same HOST, one of them, everywhere:")
-    print(f"  leyden node {flag}--rendezvous HOST:29400 {shown(named)}")
+    print(f"  leyden node {flag}--rendezvous HOST:29400 {shorten_path(named)}")
     return 0
 
 
@@ -151,21 +151,21 @@ def _print_config(composer: Any, parsed: argparse.Namespace) -> int:
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    from ..compose.composition.resolved_values import unresolved
+    from ..compose.composition.resolved_values import explain_unresolved
 
-    composed = composer.composed(parsed.words)
+    composed = composer.compose_with_hydra(parsed.words)
     whole = parsed.package in (None, "_global_")
     if not whole and OmegaConf.select(composed, parsed.package, throw_on_missing=False) is None:
         raise refuse("--package", "there is no such key in the config", parsed.package)
     try:
         composer.hydra.show_cfg(composer.config_name, parsed.words, parsed.cfg, parsed.package, parsed.resolve)
     except OmegaConfBaseException as error:
-        raise unresolved(error, composed).located(composer.origin(parsed.words).where) from None
+        raise explain_unresolved(error, composed).with_places(composer.origin(parsed.words).where) from None
     return 0
 
 
 def _print_info(composer: Any, parsed: argparse.Namespace) -> int:
-    composer.composed(parsed.words)
+    composer.compose_with_hydra(parsed.words)
     root = logging.getLogger()
     handlers, level = list(root.handlers), root.level
     try:
@@ -177,7 +177,7 @@ def _print_info(composer: Any, parsed: argparse.Namespace) -> int:
     return 0
 
 
-def named_run(parsed: argparse.Namespace, example: str = "") -> tuple[str, list[str]]:
+def find_named_run(parsed: argparse.Namespace, example: str = "") -> tuple[str, list[str]]:
     """The run or checkpoint that a command names, and its other words. `example`: further words of the remedy."""
     from ..base.paths import exists
     from ..runs.folder import newest_run
@@ -200,7 +200,7 @@ def _existing(composer: Any, run: "ComposedRun") -> Path | None:
     Raises:
         ConfigError: the run there has another config.
     """
-    from ..base.paths import shown
+    from ..base.paths import shorten_path
     from ..compose.composer import run_dir_of
     from ..runs.folder import FROZEN, absolute_paths
     from ..runs.frozen import values_when_frozen
@@ -208,14 +208,14 @@ def _existing(composer: Any, run: "ComposedRun") -> Path | None:
     folder = run_dir_of(run.composed)
     if run.config.topology.on_existing != "resume" or not (folder / FROZEN).exists():
         return None
-    before, now = values_when_frozen(folder), absolute_paths(composer.frozen_in(run, folder))
+    before, now = values_when_frozen(folder), absolute_paths(composer.freeze_in(run, folder))
     own = ("topology", "processes", "composition")
     compared = [{key: value for key, value in values.items() if key not in own} for values in (before, now)]
     key = next(_differing(compared[0], compared[1]), None)
     if key is None:
         return folder
-    text = f"the run in {shown(folder)} has another {key} than this command"
-    raise refuse("topology.on_existing", text, "resume", f"leyden resume {shown(folder)}")
+    text = f"the run in {shorten_path(folder)} has another {key} than this command"
+    raise refuse("topology.on_existing", text, "resume", f"leyden resume {shorten_path(folder)}")
 
 
 def _differing(one: Any, other: Any, key: str = "") -> Iterator[str]:
@@ -229,10 +229,10 @@ def _differing(one: Any, other: Any, key: str = "") -> Iterator[str]:
 
 def go_on(parsed: argparse.Namespace, folder: Path, changes: list[str]) -> int:
     """Resume the run of a folder from its last checkpoint. Returns its exit code; 0 where nothing is left to train."""
-    from ..config.ended_runs import changed_since_end, end_reason
+    from ..config.ended_runs import end_reason, keys_changed_since_end
     from ..config.job import JobSpec
 
-    ended = end_reason(JobSpec.loaded(folder), changed_since_end(folder))
+    ended = end_reason(JobSpec.load(folder), keys_changed_since_end(folder))
     if ended is not None:
         print(f"nothing is left to train: the run {ended}", flush=True)
         return 0
@@ -241,7 +241,7 @@ def go_on(parsed: argparse.Namespace, folder: Path, changes: list[str]) -> int:
 
 def resume(parsed: argparse.Namespace) -> int:
     from ..base.paths import absolute
-    from ..compose.reopen import change, open_run, read_changes, written_changes
+    from ..compose.reopen import change, open_run, read_changes, write_changes
     from ..config.ended_runs import refuse_ended
     from ..config.job import JobSpec
     from ..config.target_policy.untrusted_runs import refuse_foreign
@@ -252,7 +252,7 @@ def resume(parsed: argparse.Namespace) -> int:
     from ..runs.lease import hold_lease, refuse_running
     from ..runs.slurm import STOP_REQUESTED
 
-    named, overrides = named_run(parsed)
+    named, overrides = find_named_run(parsed)
     if is_sweep(named):
         from ..sweep.resume import resume_sweep
 
@@ -260,7 +260,7 @@ def resume(parsed: argparse.Namespace) -> int:
     changes = read_changes(overrides, parsed.config_dir)
     run = open_run(named, changes.given)
     change(run, changes)
-    config = run.validated(prepare)
+    config = run.validate_reopened(prepare)
     refuse_foreign(run.folder, run.owners, "resume")
     pipeline = pipeline_of(run.folder)
     for folder in (run.folder, *trials_in(run.folder), *([] if pipeline is None else [pipeline])):
@@ -271,29 +271,29 @@ def resume(parsed: argparse.Namespace) -> int:
         if config.launcher in ("local", "external"):
             resuming.enter_context(hold_lease(run.folder))
         refuse_ended(JobSpec(config, run.folder, "resume", run.checkpoint), changes.dotted)
-        resuming.enter_context(written_changes(run, changes))
+        resuming.enter_context(write_changes(run, changes))
         (run.folder / STOP_REQUESTED).unlink(missing_ok=True)
         if config.launcher == "node":
             return print_node_command(config, run.checkpoint or run.folder)
-        return start_run(JobSpec.loaded(run.folder, "resume", run.checkpoint))
+        return start_run(JobSpec.load(run.folder, "resume", run.checkpoint))
 
 
 def node(parsed: argparse.Namespace) -> int:
     from ..compose.reopen import open_run
-    from ..config.ended_runs import changed_since_end, refuse_ended
+    from ..config.ended_runs import keys_changed_since_end, refuse_ended
     from ..config.evaluation_data import refuse_without_model
     from ..config.job import JobSpec
     from ..config.target_policy.untrusted_runs import refuse_foreign
     from ..entrypoints.fork_server import prepare_agent
     from ..launch.rendezvous import Rendezvous
 
-    named, overrides = named_run(parsed)
+    named, overrides = find_named_run(parsed)
     if overrides:
         remedy = f"leyden resume {named} {overrides[0]}, and then the command that it prints"
         raise refuse(overrides[0], "every node reads the frozen config, without overrides", remedy=remedy)
-    rendezvous = Rendezvous.parsed(parsed.rendezvous, parsed.wait)
+    rendezvous = Rendezvous.parse_hello(parsed.rendezvous, parsed.wait)
     run = open_run(named)
-    config = run.validated(prepare_agent)
+    config = run.validate_reopened(prepare_agent)
     refuse_foreign(run.folder, run.owners, "node")
     if config.launcher != "node":
         text = "this run starts its workers itself, on one machine"
@@ -304,7 +304,7 @@ def node(parsed: argparse.Namespace) -> int:
     if job.is_evaluation:
         refuse_without_model(config)
     else:
-        refuse_ended(job, changed_since_end(run.folder))
+        refuse_ended(job, keys_changed_since_end(run.folder))
     from ..entrypoints.start import worker_spec
     from ..launch.multi_node import launch
 

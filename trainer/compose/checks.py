@@ -14,7 +14,7 @@ from ..config.lightning.callbacks import is_lightning_callback, needs_a_logger, 
 from ..config.lightning.trainer_attributes import TRAINER_ATTRIBUTES
 from ..config.lightning.trainer_uses import uses
 from ..config.schema import DATA_FOLDERS, TASK_LOADERS, Config, Target, with_processes, workers_on_node
-from ..config.strategy_class import StrategyDeclarations, declared_before_import, declared_by, hook_problems
+from ..config.strategy_class import StrategyDeclarations, declarations_before_import, declarations_of, hook_problems
 from ..config.targets import find, is_a, parameters_of
 from ..core.callback_contract import ValidatesConfig
 from ..hardware.comm_env import missing_hardware, settings
@@ -94,13 +94,13 @@ def slow_settings(config: Config) -> Iterator[Problem]:
         yield Problem("dataset.num_workers", text, readers, f"dataset.num_workers={available // workers}")
 
 
-def _declared(config: Config) -> type[StrategyDeclarations]:
-    return declared_before_import(config.strategy.target) or declared_by(_class("strategy", config.strategy))
+def _check_declared(config: Config) -> type[StrategyDeclarations]:
+    return declarations_before_import(config.strategy.target) or declarations_of(_class("strategy", config.strategy))
 
 
 def _global_batch(config: Config) -> Iterator[Problem]:
     # what trains nothing itself (a pipeline, the doctor) has no batch: a pipeline's trials have theirs
-    if config.pipeline is not None or config.doctor is not None or not _declared(config).needs_divisible_batch:
+    if config.pipeline is not None or config.doctor is not None or not _check_declared(config).needs_divisible_batch:
         return
     workers, parts = config.topology.workers, config.trainer.accumulate_grad_batches
     divisor = workers * parts
@@ -155,7 +155,7 @@ def _fabric(config: Config) -> Iterator[Problem]:
 
 
 def _strategy_workers(config: Config) -> Iterator[Problem]:
-    most, workers = _declared(config).max_workers, config.topology.workers
+    most, workers = _check_declared(config).max_workers, config.topology.workers
     if most is None or workers <= most:
         return
     name = _strategy_name(config)
@@ -167,12 +167,12 @@ def _strategy_workers(config: Config) -> Iterator[Problem]:
 def _strategy_name(config: Config) -> str:
     """Name of the strategy on the command line, or of its class if it is the user's."""
     name = config.strategy.target.rpartition(".")[2]
-    return config.strategy.target.split(".")[-2] if declared_before_import(config.strategy.target) else name
+    return config.strategy.target.split(".")[-2] if declarations_before_import(config.strategy.target) else name
 
 
 def _unfreezing(config: Config) -> Iterator[Problem]:
     if config.model is not None:
-        yield from unfreezing(config, config.model, _declared(config), _strategy_name(config))
+        yield from unfreezing(config, config.model, _check_declared(config), _strategy_name(config))
 
 
 _BY_STRATEGY: list[Check] = [
@@ -182,7 +182,7 @@ _BY_STRATEGY: list[Check] = [
 
 
 def _contrastive(config: Config) -> Iterator[Problem]:
-    yield from contrastive(config, _declared(config), _strategy_name(config))
+    yield from contrastive(config, _check_declared(config), _strategy_name(config))
 
 
 def _precision(config: Config) -> Iterator[Problem]:
@@ -324,14 +324,14 @@ def _loggers(config: Config) -> Iterator[Problem]:
 
 
 def _strategy_config(config: Config) -> Iterator[Problem]:
-    for found in declared_by(_class("strategy", config.strategy)).validate_config(config):
+    for found in declarations_of(_class("strategy", config.strategy)).validate_config(config):
         yield found if isinstance(found, Problem) else Problem("strategy", found, config.strategy.target)
 
 
 def _optimizer_rules(config: Config) -> Iterator[Problem]:
     optimizer = _class("optimizer", config.optimizer) if config.optimizer is not None else None
     yield from group_options(config, optimizer)
-    if _declared(config).divides_parameters:
+    if _check_declared(config).divides_parameters:
         yield from divided_parameters(config, optimizer)
 
 

@@ -20,18 +20,18 @@ from ..config.schema import DATA_FOLDERS, Config, with_processes_node
 from ..config.targets import make_importable
 from ..runs.folder import Claim, claim
 from .checks import check_classes, check_values
-from .composition.hydra_errors import explained
+from .composition.hydra_errors import explain_error
 from .composition.loader import SHIPPED, Loader, dataset_spelled, without
 from .composition.remedies import key_of, with_working_remedies
 from .composition.request import CompositionRequest
-from .composition.resolved_values import frozen, resolved_text, without_hydra
+from .composition.resolved_values import freeze_composition, resolve_text, without_hydra
 from .composition.written_values import read_as_typed
 from .hydra_compat import Hydra, create_config_search_path
 from .hydra_node import hydra_problems
 from .leftover_keys import Leftover, drop_from_composition, leftovers, not_taken, notices
 from .pinned_weights import with_pinned_weights
 from .provenance import Given, Origin
-from .validation import dotted, validated
+from .validation import dotted_keys, validate_values
 
 MAIN = "pkg://leyden.conf"
 
@@ -92,7 +92,7 @@ class Composer:
         folders = [Path.cwd(), self.config_dir] if self.config_dir else [Path.cwd()]
         return list(dict.fromkeys(map(str, folders)))
 
-    def composed(self, overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
+    def compose_with_hydra(self, overrides: Sequence[str], mode: RunMode = RunMode.RUN) -> DictConfig:
         """Hydra's composition with its own node, set as the source of the resolver `hydra:`."""
         composed = self.loader.load_configuration(self.config_name, list(overrides), mode)
         HydraConfig.instance().set_config(composed)
@@ -112,7 +112,7 @@ class Composer:
             ConfigError: with every mistake found, each with its place.
         """
         try:
-            run = self.validated(self.composed(overrides), overrides)
+            run = self.validate_run(self.compose_with_hydra(overrides), overrides)
             if before_classes is not None and not run.is_sweep:
                 before_classes(run.config)
             return self.validate_classes(run, overrides)
@@ -126,9 +126,9 @@ class Composer:
         if len(others) in (0, len(overrides)):
             return error
         try:
-            validated(self.frozen(self.composed(others)))
+            validate_values(self.freeze_values(self.compose_with_hydra(others)))
         except ConfigError as further:
-            more = further.located(self.origin(others).where).problems
+            more = further.with_places(self.origin(others).where).problems
             keys = {problem.key for problem in error.problems}
             own = [problem for problem in more if problem.key in typed - keys]
             return ConfigError(*error.problems, *own, context=error.context)
@@ -140,36 +140,36 @@ class Composer:
 
     def _keys_of(self, overrides: Sequence[str]) -> Collection[str]:
         try:
-            return set(dotted(self.loader.plain_values(self.config_name, overrides)))
+            return set(dotted_keys(self.loader.plain_values(self.config_name, overrides)))
         except ConfigError:
             return ()
 
     def problems_of(self, overrides: Sequence[str]) -> Sequence[Problem]:
         """Mistakes in overrides, as far as the values show them."""
         try:
-            self._checked(self.composed(overrides))
+            self._check_run(self.compose_with_hydra(overrides))
         except ConfigError as error:
             others = without(overrides, error.problems)
             return [*error.problems, *(self.problems_of(others) if len(others) < len(overrides) else ())]
         return ()
 
-    def validated(self, composed: DictConfig, overrides: Sequence[str], context: str = "") -> ComposedRun:
+    def validate_run(self, composed: DictConfig, overrides: Sequence[str], context: str = "") -> ComposedRun:
         """The run of a composition whose values are valid. `context` names it in the error."""
         try:
-            return self._checked(composed)
+            return self._check_run(composed)
         except ConfigError as error:
-            raise error.located(self.origin(overrides).where, context) from None
+            raise error.with_places(self.origin(overrides).where, context) from None
 
-    def _checked(self, composed: DictConfig) -> ComposedRun:
+    def _check_run(self, composed: DictConfig) -> ComposedRun:
         raise_all(hydra_problems(composed.hydra))
-        values = self.frozen(composed)
+        values = self.freeze_values(composed)
         try:
-            config = validated(values)
+            config = validate_values(values)
             check_values(config, planned=self.plans)
         except ConfigError as error:
             if not read_as_typed(composed, [problem.key for problem in error.problems]):
                 raise
-            return self._checked(composed)
+            return self._check_run(composed)
         return ComposedRun(config, values, composed)
 
     def validate_classes(self, run: ComposedRun, overrides: Sequence[str], context: str = "") -> ComposedRun:
@@ -183,7 +183,7 @@ class Composer:
         dropped = leftovers(found, self.origin(overrides)) if found else []
         if dropped:
             drop_from_composition(run.composed, [each.key for each in dropped])
-            run = replace(self.validated(run.composed, overrides, context), dropped=dropped)
+            run = replace(self.validate_run(run.composed, overrides, context), dropped=dropped)
         try:
             run = replace(run, config=check_classes(run.config, self.plans))
             # after every check that needs no building: this one imports PyTorch
@@ -192,13 +192,13 @@ class Composer:
             raise_all(problems_of_building(run.config, self._built))
         except ConfigError as error:
             if read_as_typed(run.composed, [problem.key for problem in error.problems]):
-                return self.validate_classes(self.validated(run.composed, overrides, context), overrides, context)
-            raise error.located(self.origin(overrides).where, context) from None
+                return self.validate_classes(self.validate_run(run.composed, overrides, context), overrides, context)
+            raise error.with_places(self.origin(overrides).where, context) from None
         return run
 
     def origin(self, overrides: Sequence[str]) -> Origin:
         """The place where each key of this composition was set."""
-        parsed, files = self.loader.loaded(self.config_name, list(overrides))
+        parsed, files = self.loader.list_merged_files(self.config_name, list(overrides))
         given = [Given(o.key_or_group, typed) for o, typed in zip(parsed, overrides, strict=True)]
         origin = Origin(given)
         for file, package in files:
@@ -214,14 +214,14 @@ class Composer:
         named = any(override.startswith("hydra.run.dir=") for override in overrides)
         return claim(run_dir_of(run.composed), named)
 
-    def frozen_in(self, run: ComposedRun, folder: Path) -> dict[str, Any]:
+    def freeze_in(self, run: ComposedRun, folder: Path) -> dict[str, Any]:
         """The run's plain values with `hydra:runtime.output_dir` set; weights that it names are pinned."""
         set_output_dir(run.composed, folder)
-        return with_processes_node(with_pinned_weights(self.frozen(run.composed)))
+        return with_processes_node(with_pinned_weights(self.freeze_values(run.composed)))
 
-    def frozen(self, composed: DictConfig) -> dict[str, Any]:
+    def freeze_values(self, composed: DictConfig) -> dict[str, Any]:
         """The plain values of a composition, without Hydra's own node."""
-        return frozen(without_hydra(composed), composed.hydra, self.python_path, self.swept)
+        return freeze_composition(without_hydra(composed), composed.hydra, self.python_path, self.swept)
 
     def write_dot_hydra(self, run: ComposedRun, folder: Path) -> None:
         """Write config.yaml, hydra.yaml and overrides.yaml in .hydra/, as Hydra does."""
@@ -252,10 +252,10 @@ def set_output_dir(composed: DictConfig, folder: Path) -> None:
 
 def run_dir_of(composed: DictConfig) -> Path:
     """hydra.run.dir."""
-    return absolute(resolved_text(composed, "hydra.run.dir"))
+    return absolute(resolve_text(composed, "hydra.run.dir"))
 
 
-def parsed_overrides(overrides: Sequence[str]) -> list[Override]:
+def parse_overrides(overrides: Sequence[str]) -> list[Override]:
     """Overrides parsed by Hydra's grammar.
 
     Raises:
@@ -264,4 +264,4 @@ def parsed_overrides(overrides: Sequence[str]) -> list[Override]:
     try:
         return OverridesParser.create().parse_overrides([dataset_spelled(override) for override in overrides])
     except HydraException as error:
-        raise explained(error, CompositionRequest(Composer().loader, None, list(overrides))) from None
+        raise explain_error(error, CompositionRequest(Composer().loader, None, list(overrides))) from None

@@ -10,13 +10,13 @@ from ..config.job import freeze
 from ..config.schema import Config, with_processes_node
 from ..runs.folder import Claim, claim
 from .checks import check_values
-from .composer import Composer, parsed_overrides, set_output_dir
-from .validation import validated
+from .composer import Composer, parse_overrides, set_output_dir
+from .validation import validate_values
 
 RUN_DIR = "hydra.run.dir='outputs/${now:%Y-%m-%d}/${now:%H-%M-%S}-doctor'"
 
 
-def frozen_doctor_run(composer: Composer, overrides: Sequence[str], write: str | None) -> tuple[Config, Claim]:
+def freeze_doctor_run(composer: Composer, overrides: Sequence[str], write: str | None) -> tuple[Config, Claim]:
     """The config of a doctor run, and the new folder in which it is frozen.
 
     Args:
@@ -30,13 +30,13 @@ def frozen_doctor_run(composer: Composer, overrides: Sequence[str], write: str |
     file = _writable(write) if write is not None else None
     named = any(override.startswith("hydra.run.dir=") for override in overrides)
     # any strategy in lockstep passes the checks of topology and strategy
-    composed = composer.composed([*([] if named else [RUN_DIR]), *overrides, "strategy=ddp"])
+    composed = composer.compose_with_hydra([*([] if named else [RUN_DIR]), *overrides, "strategy=ddp"])
     folder = absolute(str(composed.hydra.run.dir))
     try:
         values = _values(composer, composed, file)
-        check_values(validated(values))
+        check_values(validate_values(values))
     except ConfigError as error:
-        raise error.located(composer.origin(overrides).where) from None
+        raise error.with_places(composer.origin(overrides).where) from None
     claimed = claim(folder, named)
     set_output_dir(composed, claimed.folder)
     return freeze(claimed.folder, with_processes_node(values)), claimed
@@ -45,27 +45,27 @@ def frozen_doctor_run(composer: Composer, overrides: Sequence[str], write: str |
 def training_freezer(composer: Composer) -> Callable[[Path, Sequence[str]], str]:
     """The function that freezes a training in a folder, and returns what is wrong with its overrides."""
 
-    def frozen(folder: Path, overrides: Sequence[str]) -> str:
+    def freeze_config(folder: Path, overrides: Sequence[str]) -> str:
         try:
             run = composer.run([*overrides, f"hydra.run.dir='{folder}'"])
         except ConfigError as error:
             return "; ".join(f"{problem.key}: {problem.text}" for problem in error.problems)
         folder.mkdir(parents=True)
-        freeze(folder, composer.frozen_in(run, folder))
+        freeze(folder, composer.freeze_in(run, folder))
         return ""
 
-    return frozen
+    return freeze_config
 
 
 def _values(composer: Composer, composed: Any, file: Path | None) -> dict[str, Any]:
-    values = composer.frozen(composed)
+    values = composer.freeze_values(composed)
     still = {**values["trainer"], "hang_timeout": None}  # a doctor run makes no steps
     doctor = {"write": str(file) if file else None}
     return {**values, "trainer": still, "doctor": doctor}
 
 
 def _refuse_others(overrides: Sequence[str]) -> None:
-    for override, typed in zip(parsed_overrides(overrides), overrides, strict=True):
+    for override, typed in zip(parse_overrides(overrides), overrides, strict=True):
         key = override.key_or_group
         if key.split(".")[0] not in ("topology", "hydra"):
             text = "the doctor measures a topology, and reads no other key"

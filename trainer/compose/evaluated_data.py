@@ -4,13 +4,13 @@ import json
 from collections.abc import Mapping
 
 from ..base.errors import ConfigError, refuse
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..config.schema import EVALUATION_DATASET, TASK_LOADERS
-from ..config.target_policy.untrusted_runs import restricted
+from ..config.target_policy.untrusted_runs import restrict_values
 from ..config.targets import is_data_module
 from ..runs.folder import absolute_paths
-from .composer import parsed_overrides
-from .reopen import FrozenRun, chosen_nodes
+from .composer import parse_overrides
+from .reopen import FrozenRun, compose_nodes
 
 MOVABLE = ("dataset.root", "dataset.max_bad_samples")
 """Keys of the run's own dataset that may differ: the images stay what they are."""
@@ -34,15 +34,15 @@ def with_data(run: FrozenRun, overrides: list[str], config_dir: str | None = Non
     """
     if not overrides:
         return {}
-    restricted(run.values, run.folder, run.owners)
+    restrict_values(run.values, run.folder, run.owners)
     own = run.values["dataset"]
-    given = {each.key_or_group: each for each in parsed_overrides(overrides)}
+    given = {each.key_or_group: each for each in parse_overrides(overrides)}
     for key, each in given.items():
         if each.is_sweep_override() or each.is_delete():
             typed = str(each.input_line).partition("=")[2]
             raise refuse(key, "a run is evaluated with one value for each key", typed, f"{key}=VALUE")
     if "dataset" in given:
-        node = chosen_nodes(["dataset"], overrides, config_dir)["dataset"]
+        node = compose_nodes(["dataset"], overrides, config_dir)["dataset"]
         keys = [key for key in _PREPARATION if f"dataset.{key}" not in given]
         node |= {key: own[key] for key in keys if key in node and key in own}
         for each in (own, node):
@@ -77,4 +77,4 @@ def _no_dataset(run: FrozenRun, target: str | None) -> ConfigError:
         "must be a dataset, and that of the run, too: a LightningDataModule, and loaders of the task's own "
         "(dataset=null), are neither"
     )
-    return refuse("dataset", text, target, f"leyden eval {shown(run.folder)}")
+    return refuse("dataset", text, target, f"leyden eval {shorten_path(run.folder)}")

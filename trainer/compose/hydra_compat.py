@@ -76,13 +76,15 @@ class ConfigLoader(ConfigLoaderImpl):
         super().__init__(search_path)
         self.repository = _CheckedRepository(search_path, check, check_place)
 
-    def parsed(self, config_name: str | None, overrides: list[str]) -> tuple[list[Override], CachingConfigRepository]:
+    def parse_typed(
+        self, config_name: str | None, overrides: list[str]
+    ) -> tuple[list[Override], CachingConfigRepository]:
         """Overrides as every composition of this loader takes them, and the repository of its YAML files."""
         return super()._parse_overrides_and_create_caching_repo(config_name, overrides)
 
-    def loaded(self, config_name: str | None, overrides: list[str]) -> tuple[list[Override], list[_Loaded]]:
+    def list_merged_files(self, config_name: str | None, overrides: list[str]) -> tuple[list[Override], list[_Loaded]]:
         """Overrides as a composition takes them, and the YAML files that it merges, in this order."""
-        parsed, repository = self.parsed(config_name, overrides)
+        parsed, repository = self.parse_typed(config_name, overrides)
         merged = create_defaults_list(repository, config_name, parsed, prepend_hydra=True, skip_missing=True).defaults
         named = [(default.config_path, default.package or "") for default in merged if default.config_path]
         found = [(yaml_file(repository.delegate, path), package) for path, package in named]
@@ -109,7 +111,7 @@ class ConfigLoader(ConfigLoaderImpl):
         self, config_name: str | None, overrides: list[str], *_parsed: Any
     ) -> tuple[list[Override], CachingConfigRepository]:
         # 1.4 passes overrides that it has parsed already, its own way
-        return self.parsed(config_name, overrides)
+        return self.parse_typed(config_name, overrides)
 
 
 class _CheckedRepository(ConfigRepository):
@@ -212,7 +214,7 @@ def _choices_for_interpolations(overrides: Overrides, defaults: list[InputDefaul
 defaults_list._create_interpolation_map = _choices_for_interpolations
 
 
-def _copied_metadata(metadata: Metadata, memo: dict[int, Any]) -> Metadata:
+def _copy_metadata(metadata: Metadata, memo: dict[int, Any]) -> Metadata:
     """A copy with flags and resolved values of its own; types and names, which never change, are the same objects."""
     copied = object.__new__(type(metadata))
     vars(copied).update(vars(metadata))
@@ -222,17 +224,17 @@ def _copied_metadata(metadata: Metadata, memo: dict[int, Any]) -> Metadata:
     return copied
 
 
-def _copied_value(node: ValueNode, memo: dict[int, Any]) -> ValueNode:
+def _copy_value(node: ValueNode, memo: dict[int, Any]) -> ValueNode:
     """A copy of a node that has no nodes below it, with the same parent: as OmegaConf's, without validating again."""
     copied = object.__new__(type(node))
-    vars(copied).update(vars(node), _metadata=_copied_metadata(node._metadata, memo), _flags_cache=None)
+    vars(copied).update(vars(node), _metadata=_copy_metadata(node._metadata, memo), _flags_cache=None)
     return copied
 
 
 # Hydra and OmegaConf copy a composition several times, by the general deepcopy: half of the time of every composition
-Metadata.__deepcopy__ = _copied_metadata  # pyright: ignore[reportAttributeAccessIssue]
+Metadata.__deepcopy__ = _copy_metadata  # pyright: ignore[reportAttributeAccessIssue]
 for _kind in ValueNode.__subclasses__():
-    _kind.__deepcopy__ = _copied_value  # pyright: ignore[reportAttributeAccessIssue]
+    _kind.__deepcopy__ = _copy_value  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def failure_of(result: JobReturn) -> Any:

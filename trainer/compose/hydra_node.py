@@ -11,7 +11,7 @@ from omegaconf.errors import OmegaConfBaseException
 from ..base.errors import Problem
 from ..config.allowed_targets import REMEDY, RefusedTarget, origin_of
 from ..config.locate import locate
-from .limits import limited
+from .limits import limit_composition
 
 LAUNCHER = "leyden.trainer.sweep.hopping_launcher.HoppingLauncher"
 """hydra/launcher=pipeline, which Leyden starts itself."""
@@ -37,7 +37,7 @@ _CODE = re.compile(
 a folder where one, or compiled and pickled code, is looked for. Every other one may be set."""
 
 
-@limited()
+@limit_composition()
 def hydra_problems(hydra: DictConfig) -> list[Problem]:
     """Problems of the node `hydra` of a composition. Nothing is imported that is refused by name, nothing is called."""
     problems: list[Problem] = []
@@ -45,7 +45,7 @@ def hydra_problems(hydra: DictConfig) -> list[Problem]:
         logs = group.endswith("_logging")
         remedy = "hydra/job_logging=default, or leave it out" if logs else REMEDY
         for key, name, value, raw in _below(f"hydra.{group}", OmegaConf.select(hydra, group)):
-            reason = _of_logging(name, value, raw) if logs else _refused(key, name, value)
+            reason = _of_logging(name, value, raw) if logs else _refuse_value(key, name, value)
             if reason is not None:
                 problems.append(Problem(key, reason, value, remedy))
     for variable in map(str, OmegaConf.select(hydra, "job.env_set") or {}):
@@ -77,7 +77,7 @@ def _of_logging(name: str, value: Any, raw: Any) -> str | None:
     return f"is none of Hydra's logging, which has {' and '.join(allowed) or 'no such key'}"
 
 
-def _refused(key: str, name: str, value: Any) -> str | None:
+def _refuse_value(key: str, name: str, value: Any) -> str | None:
     if name not in ("_target_", "custom_search_space") or value in _PLUGINS.get(key, ()):
         return None
     if name == "custom_search_space" and origin_of(str(value)) != "own":

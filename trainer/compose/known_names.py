@@ -296,7 +296,7 @@ class Known:
     """Why there is no such key here."""
 
 
-def known(word: str, value: str | None) -> Known | None:
+def find_equivalent(word: str, value: str | None) -> Known | None:
     """Leyden's equivalent of a name of another tool; None for an unknown name.
 
     Args:
@@ -330,7 +330,7 @@ def _value(key: str, value: str | None) -> str:
     """The user's value; a list of devices, or "all", as their number."""
     if key == "topology.devices_per_node" and value and not value.lstrip("-").isdigit():
         return str(len(value.strip("[]").split(","))) if "," in value or "[" in value else "1"
-    return known_value(key, value or "")[0] or value or "" if key == "task.loss" else value or ""
+    return find_value(key, value or "")[0] or value or "" if key == "task.loss" else value or ""
 
 
 def photographs_at(path: str) -> str:
@@ -338,7 +338,7 @@ def photographs_at(path: str) -> str:
     return f"dataset=image_folder dataset.root={shlex.quote(path)}"
 
 
-def known_choice(group: str, name: str) -> str:
+def find_choice(group: str, name: str) -> str:
     """The overrides equivalent to a choice of another tool; "" if unknown."""
     choices = CHOICES.get(group, {})
     return choices.get(name.lower()) or choices.get(re.sub(r"[^a-z\d]", "_", name.lower()), "")
@@ -361,7 +361,7 @@ _TIME = re.compile(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d\d)")
 """Slurm's [DAYS-][HOURS:]MINUTES:SECONDS."""
 
 
-def known_value(key: str, value: str) -> tuple[str, str]:
+def find_value(key: str, value: str) -> tuple[str, str]:
     """Leyden's spelling of a value of another tool, and what to say of it; "" if unknown."""
     time = _TIME.fullmatch(value)
     days, hours, minutes, seconds = (int(part or 0) for part in time.groups()) if time else (0, 0, 0, 0)
@@ -379,7 +379,7 @@ _SPLITS = {"valid": "val", "validation": "val", "eval": "val", "dev": "val", "te
 _METRICS = {"accuracy": "acc", "top1": "acc", "acc1": "acc", "top5": "acc5", "error": "loss", "cost": "cost"}
 
 
-def meant_metric(name: str, logged: Sequence[str]) -> str | None:
+def find_metric(name: str, logged: Sequence[str]) -> str | None:
     """The logged metric that a name of another tool (val_loss, eval/accuracy) means."""
     split, _, metric = name.lower().replace("_", "/", 1).partition("/")
     if not metric:

@@ -45,7 +45,8 @@ def leftovers(found: Sequence[Leftover], origin: Origin) -> list[Leftover]:
     return [
         each
         for each in found
-        if origin.shipped(each.key) and (origin.chosen(each.node) or not origin.shipped(f"{each.node}._target_"))
+        if origin.is_shipped(each.key)
+        and (origin.is_chosen(each.node) or not origin.is_shipped(f"{each.node}._target_"))
     ]
 
 

@@ -24,7 +24,7 @@ class _TooLong(BaseException):
     collector's loses it."""
 
 
-def _expired(*_: Any) -> None:
+def _expire(*_: Any) -> None:
     global _has_expired
     _has_expired = True
     raise _TooLong
@@ -42,18 +42,18 @@ def in_a_command() -> Generator[None, None, None]:
 
 
 @contextmanager
-def limited() -> Generator[None, None, None]:
+def limit_composition() -> Generator[None, None, None]:
     """While a command reads a composition, in its main thread. May be nested.
 
     Raises:
         ConfigError: it has taken too long, or too much memory.
     """
     global _has_expired
-    nested = signal.getsignal(signal.SIGVTALRM) is _expired
+    nested = signal.getsignal(signal.SIGVTALRM) is _expire
     if not _enforced or nested or threading.current_thread() is not threading.main_thread():
         yield
         return
-    handler, (soft, hard) = signal.signal(signal.SIGVTALRM, _expired), getrlimit(RLIMIT_DATA)
+    handler, (soft, hard) = signal.signal(signal.SIGVTALRM, _expire), getrlimit(RLIMIT_DATA)
     _has_expired = False
     show_lost, sys.unraisablehook = sys.unraisablehook, _show_others(sys.unraisablehook)
     try:

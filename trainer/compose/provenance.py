@@ -7,7 +7,7 @@ from typing import NamedTuple
 import yaml
 
 from ..base import limited_yaml
-from ..base.paths import shown
+from ..base.paths import shorten_path
 
 
 class Given(NamedTuple):
@@ -36,7 +36,7 @@ class Origin:
         except (OSError, ValueError, yaml.YAMLError):
             return
         if root is not None:
-            self._note(root, shown(file), package, shipped)
+            self._note(root, shorten_path(file), package, shipped)
 
     def _note(self, node: yaml.Node, file: str, key: str, shipped: bool) -> None:
         if key:
@@ -65,14 +65,14 @@ class Origin:
         """Whether an override or a file sets this key itself."""
         return key in self._lines or any(given.key == key for given in self._overrides)
 
-    def shipped(self, key: str) -> bool:
+    def is_shipped(self, key: str) -> bool:
         """Whether the key's value is from one of Leyden's files: no override and no file of the user's sets it."""
         names = [given.key for given in self._overrides]
         # an override without a dot chooses a group's file; one of a parent key sets everything below it
         by_user = any(name == key or ("." in name and key.startswith(f"{name}.")) for name in names)
         return self._shipped.get(key, False) and not by_user
 
-    def chosen(self, group: str) -> bool:
+    def is_chosen(self, group: str) -> bool:
         """Whether an override chooses the file of a group."""
         return any(given.key == group for given in self._overrides)
 

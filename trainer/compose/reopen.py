@@ -13,11 +13,11 @@ import yaml
 
 from ..base import limited_yaml
 from ..base.atomic_file import write_atomically
-from ..base.errors import ConfigError, Problem, nearest, refuse, spelled
+from ..base.errors import ConfigError, Problem, nearest, refuse, spell_value
 from ..base.untrusted_file import DamagedFile
 from ..config.evaluation_views import VARIABLE, EvaluationViews
 from ..config.schema import DATA_FOLDERS, EVALUATION_DEVICE, Config
-from ..config.target_policy.untrusted_runs import restricted
+from ..config.target_policy.untrusted_runs import restrict_values
 from ..config.targets import make_importable
 from ..hardware.topology import resolve_device_kind
 from ..runs.folder import CHANGES, FROZEN, absolute_paths, run_and_checkpoint
@@ -25,7 +25,7 @@ from ..runs.frozen import OpenedRun
 from .checks import check_classes, check_values
 from .provenance import Given, Origin
 from .rules.resumable_keys import may_change, resumable_fields
-from .validation import MISSING, schema_keys, unknown_key, validated
+from .validation import MISSING, schema_keys, unknown_key, validate_values
 
 DEVICE_KIND = "topology.device.kind"
 
@@ -43,7 +43,7 @@ class FrozenRun:
     resolved: dict[str, Any] = field(default_factory=dict)
     """Values that depend on the host, resolved for this one; recorded with the other changes."""
 
-    def validated(self, before_classes: Callable[[Config], None] | None = None) -> Config:
+    def validate_reopened(self, before_classes: Callable[[Config], None] | None = None) -> Config:
         """The config, if it can run on this machine.
 
         Args:
@@ -61,14 +61,14 @@ class FrozenRun:
             config = check_classes(config)
         except ConfigError as error:
             problems = [self._with_possible_remedy(problem) for problem in error.problems]
-            raise ConfigError(*problems, context=error.context).located(self.origin.where) from None
+            raise ConfigError(*problems, context=error.context).with_places(self.origin.where) from None
         self._note_processes(config)
         return config
 
     def _of_this_version(self) -> Config:
-        values = restricted(self.values, self.folder, self.owners)
+        values = restrict_values(self.values, self.folder, self.owners)
         try:
-            return validated(values)
+            return validate_values(values)
         except ConfigError as error:
             raise ConfigError(*map(_of_another_version, error.problems), context=error.context) from None
 
@@ -77,7 +77,7 @@ class FrozenRun:
         folders = {f"dataset.{name}" for name in DATA_FOLDERS}
         if problem.key not in folders or may_change(problem.key, self.values):
             return problem
-        remedy = f"ln -s PATH {spelled(problem.value)}, since arguments of this class stay as they are"
+        remedy = f"ln -s PATH {spell_value(problem.value)}, since arguments of this class stay as they are"
         return replace(problem, remedy=remedy)
 
     def _note_processes(self, config: Config) -> None:
@@ -139,7 +139,7 @@ def change(run: FrozenRun, changes: Changes) -> None:
                 raise refuse(".".join(parents[:depth]), "holds no keys in this run")
         # of the others one that is missing is younger than the run
         if last not in node and key.startswith("topology."):
-            raise ConfigError(unknown_key(key, value, run.values)).located(run.origin.where)
+            raise ConfigError(unknown_key(key, value, run.values)).with_places(run.origin.where)
         node[last] = deepcopy(value)
     before = _device_kind(run.values)
     resolve_device_kind(run.values)
@@ -155,7 +155,7 @@ def _device_kind(values: Mapping[str, Any]) -> Any:
 
 
 @contextmanager
-def written_changes(run: FrozenRun, changes: Changes) -> Generator[None, None, None]:
+def write_changes(run: FrozenRun, changes: Changes) -> Generator[None, None, None]:
     """Record the changes in resume.yaml; undone if the resumption is refused inside."""
     file = run.folder / CHANGES
     before = limited_yaml.read(file) if file.exists() else ""
@@ -175,7 +175,7 @@ def written_changes(run: FrozenRun, changes: Changes) -> Generator[None, None, N
 
 
 @contextmanager
-def evaluated_with(
+def evaluate_with(
     kind: str | None, views: EvaluationViews | None, others: Mapping[str, str]
 ) -> Generator[None, None, None]:
     """Device kind and views of images of the workers started inside; None: those of their config.
@@ -200,9 +200,9 @@ def read_changes(overrides: Sequence[str], config_dir: str | None = None) -> Cha
     Raises:
         ConfigError: one of them may not be changed, or cannot be read.
     """
-    from .composer import parsed_overrides
+    from .composer import parse_overrides
 
-    parsed = parsed_overrides(overrides)
+    parsed = parse_overrides(overrides)
     changes = Changes(given=[Given(o.key_or_group, typed) for o, typed in zip(parsed, overrides, strict=True)])
     named = {override.key_or_group for override in parsed} & {"topology", "strategy"}
     composed_anew: list[str] = []
@@ -214,7 +214,7 @@ def read_changes(overrides: Sequence[str], config_dir: str | None = None) -> Cha
         else:
             changes.dotted[key] = absolute_paths(override.value(), key.rpartition(".")[2])
     if composed_anew:
-        changes.dotted.update(chosen_nodes(sorted(named), composed_anew, config_dir))
+        changes.dotted.update(compose_nodes(sorted(named), composed_anew, config_dir))
     return changes
 
 
@@ -232,12 +232,12 @@ def _refuse_unchangeable(override: Any, typed: str, named: set[str]) -> None:
         raise refuse(key, "the strategy changes only if it is named", value, f"strategy=NAME {typed}")
 
 
-def chosen_nodes(groups: Sequence[str], overrides: list[str], config_dir: str | None = None) -> dict[str, Any]:
+def compose_nodes(groups: Sequence[str], overrides: list[str], config_dir: str | None = None) -> dict[str, Any]:
     """Nodes of these groups, composed of overrides that choose them and change their keys."""
     from .composer import Composer
     from .composition.resolved_values import plain, without_hydra
 
-    chosen = without_hydra(Composer(config_dir).composed(overrides))
+    chosen = without_hydra(Composer(config_dir).compose_with_hydra(overrides))
     return {group: plain(chosen[group]) for group in groups}
 
 

@@ -7,13 +7,13 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import ValidationError
 
-from ..base.errors import Problem, listed, nearest, spelled
+from ..base.errors import Problem, join_names, nearest, spell_value
 from ..config.allowed_targets import REMEDY, refused_name
 from ..config.option_classes import hints_of, option_class, options_of
 from ..config.schema import Config, Target
 from ..config.targets import SUPPLIED, find, is_group_node, signature_of, takes_any
-from .known_names import DATASET_DECLARES, known_value
-from .known_names import known as known_name
+from .known_names import DATASET_DECLARES, find_value
+from .known_names import find_equivalent as known_name
 from .validation import NO_IMPORT_PATH
 
 
@@ -30,10 +30,10 @@ def target_nodes(config: Config) -> Iterator[tuple[str, Target | Problem]]:
 def _with_nested(key: str, node: Target) -> Iterator[tuple[str, Target | Problem]]:
     yield key, node
     for name, value in node.arguments.items():
-        yield from _nested(f"{key}.{name}", value)
+        yield from _nested_targets(f"{key}.{name}", value)
 
 
-def _nested(key: str, value: Any) -> Iterator[tuple[str, Target | Problem]]:
+def _nested_targets(key: str, value: Any) -> Iterator[tuple[str, Target | Problem]]:
     if isinstance(value, Mapping) and "_target_" in value:
         try:
             yield from _with_nested(key, Target.model_validate(value))
@@ -41,10 +41,10 @@ def _nested(key: str, value: Any) -> Iterator[tuple[str, Target | Problem]]:
             yield key, Problem(f"{key}._target_", NO_IMPORT_PATH, value["_target_"])
     elif isinstance(value, Mapping):
         for name, item in value.items():
-            yield from _nested(f"{key}.{name}", item)
+            yield from _nested_targets(f"{key}.{name}", item)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            yield from _nested(f"{key}.{index}", item)
+            yield from _nested_targets(f"{key}.{index}", item)
 
 
 def refused_names(config: Config) -> Iterator[Problem]:
@@ -70,23 +70,23 @@ def node_problems(key: str, node: Target) -> Iterator[Problem]:
     if isinstance(found, Problem):
         yield found
         return
-    if node.partial and is_group_node(key) and not _supplied(key):
+    if node.partial and is_group_node(key) and not _supplied_arguments(key):
         text = "would be a function that nothing calls: the run supplies no arguments of this group"
         yield Problem(f"{key}._partial_", text, True, LEAVE_OUT)
     parameters = signature_of(found)
     if parameters is None:
         return
     hints = hints_of(found)
-    supplied = _supplied(key)
+    supplied = _supplied_arguments(key)
     for name, value in node.arguments.items():
         if name in parameters:
             yield from _argument_problems(f"{key}.{name}", value, hints.get(name, Any))
         elif not takes_any(parameters):
-            taken = [parameter for parameter in _named(parameters) if parameter not in supplied]
+            taken = [parameter for parameter in _parameter_names(parameters) if parameter not in supplied]
             options = [f"{p}.{option}" for p in taken if (o := option_class(hints.get(p))) for option in options_of(o)]
             yield _unknown_argument(key, name, value, found, node, taken, options)
     supplied_later = node.partial and not supplied
-    for name in [] if supplied_later else set(_required(parameters)) - {*node.arguments, *supplied}:
+    for name in [] if supplied_later else set(_required_names(parameters)) - {*node.arguments, *supplied}:
         yield Problem(f"{key}.{name}", f"{_name(found)} cannot be built without it", remedy=f"+{key}.{name}=...")
 
 
@@ -99,16 +99,16 @@ def unknown_arguments(key: str, node: Target) -> list[str]:
     return [name for name in node.arguments if name not in parameters]
 
 
-def _supplied(key: str) -> tuple[str, ...]:
+def _supplied_arguments(key: str) -> tuple[str, ...]:
     return SUPPLIED.get(key.partition(".")[0], ()) if is_group_node(key) else ()
 
 
-def _named(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+def _parameter_names(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
     return [name for name, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
 
 
-def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
-    return [name for name in _named(parameters) if parameters[name].default is inspect.Parameter.empty]
+def _required_names(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    return [name for name in _parameter_names(parameters) if parameters[name].default is inspect.Parameter.empty]
 
 
 def _name(constructor: Any) -> str:
@@ -121,11 +121,11 @@ def _unknown_argument(
     declared = [field for field in type(node).model_fields if field not in ("target", "partial")]
     as_option = next((option for option in options if option.endswith(f".{name}")), None)
     close = as_option or nearest(name, [*takes, *declared])
-    known = known_name(name, spelled(value))
+    known = known_name(name, spell_value(value))
     if known is not None and known.key.startswith(f"{key}.") and not nearest(name, takes, 0.85):
         close = None
     text = f"{_name(found)} takes no argument {name!r}"
-    remedy = f"{key}.{close}={spelled(value)}" if close else LEAVE_OUT
+    remedy = f"{key}.{close}={spell_value(value)}" if close else LEAVE_OUT
     if close:
         text += f"; did you mean {close}?"
     elif key == "model" and nearest(name, [*DATASET_DECLARES, *SUPPLIED["model"]], 0.8):
@@ -133,7 +133,7 @@ def _unknown_argument(
     elif known is not None and known.key and ("=" in known.remedy) and known.key != f"{key}.{name}":
         text += f"; this is called {known.key} here"
         remedy = known.remedy
-    return Problem(f"{key}.{name}", f"{text}\nit takes {listed(takes) or 'none'}", value, remedy)
+    return Problem(f"{key}.{name}", f"{text}\nit takes {join_names(takes) or 'none'}", value, remedy)
 
 
 LEAVE_OUT = "leave it out"
@@ -146,7 +146,7 @@ def _argument_problems(key: str, value: Any, hint: Any) -> Iterator[Problem]:
         return
     if not isinstance(value, Mapping):
         if value is not None or NoneType not in get_args(hint):
-            yield Problem(key, f"must hold keys: {listed(list(options_of(options)))}", value, f"{key}.KEY=VALUE")
+            yield Problem(key, f"must hold keys: {join_names(list(options_of(options)))}", value, f"{key}.KEY=VALUE")
         return
     hints = options_of(options)
     for name, item in value.items():
@@ -160,14 +160,14 @@ def _unknown_option(key: str, value: Any, takes: Sequence[str]) -> Problem:
     node, _, name = key.rpartition(".")
     close = nearest(name, takes)
     meant = f"; did you mean {close}?" if close else ""
-    remedy = f"{node}.{close}={spelled(value)}" if close else LEAVE_OUT
-    return Problem(key, f"there is no such key in {node}{meant}\nit takes {listed(takes)}", value, remedy)
+    remedy = f"{node}.{close}={spell_value(value)}" if close else LEAVE_OUT
+    return Problem(key, f"there is no such key in {node}{meant}\nit takes {join_names(takes)}", value, remedy)
 
 
 def _type_problem(key: str, value: Any, hint: Any) -> Iterator[Problem]:
     if not fits(value, hint):
-        close = known_value(key, str(value))[0] or nearest(str(value), _literals(hint))
-        yield Problem(key, f"must be {described(hint)}", value, f"{key}={close}" if close else "")
+        close = find_value(key, str(value))[0] or nearest(str(value), _literals(hint))
+        yield Problem(key, f"must be {describe_annotation(hint)}", value, f"{key}={close}" if close else "")
 
 
 def _literals(hint: Any) -> list[str]:
@@ -227,7 +227,7 @@ def _items_fit(value: list[Any], origin: Any, hints: Sequence[Any]) -> bool:
     return not hints or all(fits(item, hints[0]) for item in value)
 
 
-def described(hint: Any) -> str:
+def describe_annotation(hint: Any) -> str:
     """An annotation in words."""
     if hint in SIMPLE:
         return SIMPLE[hint]
@@ -235,10 +235,10 @@ def described(hint: Any) -> str:
     if origin is Literal:
         return f"one of {', '.join(map(str, hints))}"
     if origin in (Union, UnionType):
-        return " or ".join(described(member) for member in hints if not only_an_object(member))
+        return " or ".join(describe_annotation(member) for member in hints if not only_an_object(member))
     if origin in (list, Sequence) and hints:
-        return f"a list, each item {described(hints[0])}"
+        return f"a list, each item {describe_annotation(hints[0])}"
     if origin is tuple and hints:
         count = "" if hints[-1] is Ellipsis else f" of {len(hints)}"
-        return f"a list{count}, each item {described(hints[0])}"
+        return f"a list{count}, each item {describe_annotation(hints[0])}"
     return getattr(hint, "__name__", str(hint))

@@ -22,10 +22,10 @@ from torch.nn.parameter import is_lazy
 
 from ..base.errors import CannotStart, Problem
 from ..config.declared_samples import known_of_samples
-from ..config.faults import built, checked, fault
+from ..config.faults import build_checked, check_built, fault
 from ..config.locate import locate, make_importable
 from ..config.schema import Config, Target
-from ..config.teacher import KEY, described, named_teacher
+from ..config.teacher import KEY, describe_teacher, find_teacher
 from ..core.task_contract import defines
 
 _BATCH = 2
@@ -69,7 +69,7 @@ def _optimizer(config: Config) -> Iterator[Problem]:
         yield Problem("optimizer._target_", text, node.target, "optimizer=sgd or optimizer=adamw")
         return
     try:
-        checked("optimizer", node, cls([nn.Parameter(torch.zeros(1, 1))], **node.arguments))
+        check_built("optimizer", node, cls([nn.Parameter(torch.zeros(1, 1))], **node.arguments))
     except CannotStart as error:
         yield error.problem or Problem("optimizer", str(error))
     except Exception as error:  # a user-provided class may raise anything
@@ -121,17 +121,17 @@ def _sizes(config: Config) -> Iterator[tuple[str, int]]:
         yield "dataset.crop", crop
     if config.augment is not None and hasattr(locate(config.augment.target), "size_at"):
         with suppress(CannotStart):  # found elsewhere
-            size_at = built("augment", config.augment).size_at
+            size_at = build_checked("augment", config.augment).size_at
             sides = {size_at(epoch) for epoch in range(min(config.trainer.max_epochs, _EPOCHS))}
             yield from (("augment.size", side) for side in sorted(sides - {None}))
 
 
 def _teacher(config: Config) -> Iterator[Problem]:
     """Whether the teacher of task=distillation was trained on images and classes like these, where both are known."""
-    source = named_teacher(config.task)
+    source = find_teacher(config.task)
     if source is None:
         return
-    teacher = described(source)
+    teacher = describe_teacher(source)
     make_importable(teacher.python_path)
     try:
         here = known_of_samples(config.dataset)
@@ -187,13 +187,13 @@ class _Network:
 
     def _run(self, device: str) -> Problem | None:
         classes = self._classes or _UNKNOWN_CLASSES
-        model = built("model", self._node, classes=classes, image_shape=self._shape, seed=0)
+        model = build_checked("model", self._node, classes=classes, image_shape=self._shape, seed=0)
         if self._try is None:
             return _lazy(self._node, model)
         wrong = _wrong_kind(self._node, model)
         if wrong is not None:
             return wrong
-        built("task", self._task, model=model, classes=classes, image_shape=self._shape)
+        build_checked("task", self._task, model=model, classes=classes, image_shape=self._shape)
         with torch.no_grad():
             text = self._try(model, torch.empty(_BATCH, *self._images, device=device), self._classes)
         return None if text is None else Problem("model", text, self._node.target.rpartition(".")[2])

@@ -7,10 +7,10 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from ..base.errors import ConfigError, Problem, listed, nearest, spelled
+from ..base.errors import ConfigError, Problem, join_names, nearest, spell_value
 from ..config.schema import Config, Target, with_processes_known_before_import
-from .known_names import CHOICES, Known, known_choice, known_value
-from .known_names import known as known_word
+from .known_names import CHOICES, Known, find_choice, find_value
+from .known_names import find_equivalent as known_word
 
 MISSING = "is missing"
 NO_IMPORT_PATH = "must be an import path, such as package.module.Class"
@@ -30,7 +30,7 @@ KINDS = {
 }
 
 
-def validated(values: Mapping[str, Any]) -> Config:
+def validate_values(values: Mapping[str, Any]) -> Config:
     """The config, if every key is known and every value has its type and range.
 
     Raises:
@@ -46,10 +46,10 @@ def validated(values: Mapping[str, Any]) -> Config:
 
 def unknown_key(key: str, value: Any = ..., known: Mapping[str, Any] | None = None) -> Problem:
     """The problem of a key that nothing reads. `known`: composed values, with keys beyond the schema's."""
-    every = sorted(k for k in {*schema_keys(), *dotted(known or {})} if not f"{k}.".startswith(f"{key}."))
+    every = sorted(k for k in {*schema_keys(), *dotted_keys(known or {})} if not f"{k}.".startswith(f"{key}."))
     parent, _, name = key.rpartition(".")
     siblings = [other.rpartition(".")[2] for other in every if other.rpartition(".")[0] == parent]
-    meant = _meant(name, parent, siblings, every)
+    meant = _find_meant(name, parent, siblings, every)
     elsewhere = _elsewhere(key, value, [*every, *CHOICES, "hydra.run.dir"])
     near = nearest(name, siblings, 0.85) and meant
     if elsewhere is not None and not (near and (elsewhere.key, elsewhere.remedy) == (near, _assignment(near, value))):
@@ -58,9 +58,9 @@ def unknown_key(key: str, value: Any = ..., known: Mapping[str, Any] | None = No
     if meant:
         return Problem(key, f"there is no such key; did you mean {meant}?{_PLUS}", value, _assignment(meant, value))
     same_name = [other for other in every if other.rpartition(".")[2] == name]
-    text = f"there is no such key; there is {listed(same_name)}" if same_name else "there is no such key"
+    text = f"there is no such key; there is {join_names(same_name)}" if same_name else "there is no such key"
     if siblings and not same_name:
-        text += f"; {parent or 'the top level'} has {listed(siblings)}"
+        text += f"; {parent or 'the top level'} has {join_names(siblings)}"
     return Problem(key, text + _PLUS, value)
 
 
@@ -92,17 +92,17 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
     return next((c for c in choices if isinstance(c, type) and issubclass(c, BaseModel)), None)
 
 
-def dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+def dotted_keys(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
     for name, value in values.items():
         yield f"{prefix}{name}"
         if isinstance(value, Mapping):
-            yield from dotted(value, f"{prefix}{name}.")
+            yield from dotted_keys(value, f"{prefix}{name}.")
 
 
 def _elsewhere(key: str, value: Any, ours: list[str]) -> Known | None:
     """Leyden's equivalent of another tool's key; a key inside a group of Leyden's matches that group only."""
     parent, _, name = key.rpartition(".")
-    found = known_word(name, spelled(value))
+    found = known_word(name, spell_value(value))
     if found is None or (found.key and found.key not in ours):
         return None
     root = parent.partition(".")[0]
@@ -111,7 +111,7 @@ def _elsewhere(key: str, value: Any, ours: list[str]) -> Known | None:
     return found if foreign or found.key.startswith(f"{root}.") else None
 
 
-def _meant(name: str, parent: str, siblings: list[str], every: list[str]) -> str | None:
+def _find_meant(name: str, parent: str, siblings: list[str], every: list[str]) -> str | None:
     """The sibling key spelled most like it, or the only key of that or nearly that name elsewhere."""
     close = nearest(name, siblings)
     if close:
@@ -127,7 +127,7 @@ def _meant(name: str, parent: str, siblings: list[str], every: list[str]) -> str
 
 def _assignment(key: str, value: Any) -> str:
     """The override that sets a key; "" if the value is unknown or does not fit on a command line."""
-    text = spelled(value)
+    text = spell_value(value)
     return "" if text is None else f"{key}={text}"
 
 
@@ -188,9 +188,9 @@ def _problem(key: str, details: list[Any], values: Mapping[str, Any]) -> Problem
         return unknown_key(key, first["input"], values)
     if first["type"] == "missing":
         return _missing(key)
-    allowed = list(dict.fromkeys(_allowed(detail) for detail in details))
+    allowed = list(dict.fromkeys(_describe_allowed(detail) for detail in details))
     text = ", or ".join(allowed).replace(", or must be", ", or")
-    close, why = known_value(key, str(first["input"]))
+    close, why = find_value(key, str(first["input"]))
     if why:
         text += f"; {why}"
     elif first["type"] == "literal_error":
@@ -199,7 +199,7 @@ def _problem(key: str, details: list[Any], values: Mapping[str, Any]) -> Problem
     remedy = f"{key}={close}" if close else ""
     node = _model_at(key)
     if node is not None and any(detail["type"] == "model_type" for detail in details):
-        text += f" of {listed(list(node.model_fields))}"
+        text += f" of {join_names(list(node.model_fields))}"
         remedy = _defaults(key, node)
     return Problem(key, text, first["input"], remedy)
 
@@ -218,7 +218,7 @@ def _defaults(key: str, node: type[BaseModel]) -> str:
     fields = node.model_fields
     if any(field.is_required() or field.default_factory is not None for field in fields.values()):
         return ""
-    values = {name: spelled(field.default) for name, field in fields.items()}
+    values = {name: spell_value(field.default) for name, field in fields.items()}
     return f"'{key}={{{', '.join(f'{name}: {value}' for name, value in values.items())}}}'"
 
 
@@ -227,10 +227,10 @@ def _missing(key: str) -> Problem:
     if name == "_target_":
         group = parent.split(".")[0]
         return Problem(parent, f"has no _target_, so there is no class to build: choose one with {group}=NAME")
-    return Problem(key, MISSING, remedy=known_choice(key, "null") or f"{key}=...")
+    return Problem(key, MISSING, remedy=find_choice(key, "null") or f"{key}=...")
 
 
-def _allowed(detail: Any) -> str:
+def _describe_allowed(detail: Any) -> str:
     kind, context = detail["type"], detail.get("ctx", {})
     if kind in KINDS:
         return KINDS[kind]

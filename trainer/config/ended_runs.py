@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import refuse
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..base.time_limit import as_text, seconds_of
 from ..runs.checkpoints import LAST, step_of
 from ..runs.folder import CHANGES
@@ -31,7 +31,7 @@ def refuse_ended(job: JobSpec, changed: Collection[str]) -> None:
     """
     reason = end_reason(job, changed)
     if reason is not None:
-        raise refuse("RUN", reason, shown(job.run_dir), _remedy(job.run_dir, job.config))
+        raise refuse("RUN", reason, shorten_path(job.run_dir), _remedy(job.run_dir, job.config))
 
 
 def end_reason(job: JobSpec, changed: Collection[str]) -> str | None:
@@ -65,7 +65,7 @@ def end_reason(job: JobSpec, changed: Collection[str]) -> str | None:
     return f"{where}\n{EPOCHS}, set again, or another patience trains on until it is stopped again"
 
 
-def changed_since_end(run_dir: Path) -> list[str]:
+def keys_changed_since_end(run_dir: Path) -> list[str]:
     """Keys changed by the newest `leyden resume`, if that was after the run's end."""
     changes, summary = run_dir / CHANGES, run_dir / SUMMARY
     if not changes.exists() or (summary.exists() and changes.stat().st_mtime_ns < summary.stat().st_mtime_ns):
@@ -92,7 +92,7 @@ def _remedy(run_dir: Path, config: Config) -> str:
         return "a new test: leyden find lr ..."
     summary = read_summary(run_dir)
     if str(summary.get("stop_reason")).startswith(TIME) and config.trainer.max_time is not None:
-        return f"leyden resume {shown(run_dir)} {TIME}={as_text(2 * seconds_of(config.trainer.max_time))}"
+        return f"leyden resume {shorten_path(run_dir)} {TIME}={as_text(2 * seconds_of(config.trainer.max_time))}"
     raised = {EPOCHS: 2 * max(config.trainer.max_epochs, summary["epochs"]), STEPS: 2 * summary["steps"]}
     keys = [key for key, _ in _limits_reached(config, summary)] or [EPOCHS]
-    return f"leyden resume {shown(run_dir)} {' '.join(f'{key}={raised[key]}' for key in keys)}"
+    return f"leyden resume {shorten_path(run_dir)} {' '.join(f'{key}={raised[key]}' for key in keys)}"

@@ -55,7 +55,7 @@ class EvaluationViews(NamedTuple):
         return f"{self.crops}:{','.join(map(str, self.scales))}"
 
     @classmethod
-    def requested(cls) -> "EvaluationViews | None":
+    def requested_views(cls) -> "EvaluationViews | None":
         """Those of this process's environment."""
         crops, _, scales = os.environ.get(VARIABLE, "").partition(":")
         return cls(int(crops), tuple(map(int, filter(None, scales.split(","))))) if crops else None

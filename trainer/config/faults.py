@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import CannotStart, Problem, raised_at
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from .allowed_targets import RefusedTarget
 from .schema import Target
 from .target_policy.group_types import wrong_object
@@ -52,7 +52,7 @@ def at_fault(key: str, node: Target, any_kind: bool = True) -> Generator[None, N
         raise CannotStart(fault(key, node, error)) from error
 
 
-def built(key: str, node: Target, any_kind: bool = True, **supplied: Any) -> Any:
+def build_checked(key: str, node: Target, any_kind: bool = True, **supplied: Any) -> Any:
     """The object that a node of the config describes, built by `targets.build`.
 
     Raises:
@@ -60,10 +60,10 @@ def built(key: str, node: Target, any_kind: bool = True, **supplied: Any) -> Any
     """
     with at_fault(key, node, any_kind):
         made = build(node, **supplied)
-    return checked(key, node, made)
+    return check_built(key, node, made)
 
 
-def checked(key: str, node: Target, made: Any) -> Any:
+def check_built(key: str, node: Target, made: Any) -> Any:
     """The object that a node has made, if it is one of its group.
 
     Raises:
@@ -102,7 +102,7 @@ def _fault(key: str, node: Target, error: Exception) -> Problem:
     return Problem(where, text, value, f"dataset.image_size={pixels[1]}" if pixels else "")
 
 
-def stated(message: str) -> str | Problem:
+def as_problem(message: str) -> str | Problem:
     """A message that begins with the key at fault, as KEY=VALUE, taken apart; any other as it is."""
     starts = _STARTS_WITH_KEY.fullmatch(message)
     return Problem(starts[1], starts[3], _as_typed(starts[2])) if starts else message
@@ -110,7 +110,7 @@ def stated(message: str) -> str | Problem:
 
 def _as_typed(value: Any) -> Any:
     """A value as the user typed it: a path that freezing made absolute is shown relative to the current folder."""
-    return shown(Path(value)) if isinstance(value, str) and value.startswith("/") else value
+    return shorten_path(Path(value)) if isinstance(value, str) and value.startswith("/") else value
 
 
 def _argument(text: str, arguments: Mapping[str, Any]) -> str:

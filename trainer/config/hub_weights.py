@@ -56,7 +56,7 @@ def with_hub_weights(values: Mapping[str, Any]) -> dict[str, Any]:
     if source is True and model.get("public_weights"):
         pinned = _of_package(PackagedWeights.model_validate(model["public_weights"]))
     elif isinstance(source, str) and is_hub_name(source):
-        pinned = _pinned("model.pretrained", source, str(weights_cache()), os.environ.get("HF_ENDPOINT"))
+        pinned = _pin_name("model.pretrained", source, str(weights_cache()), os.environ.get("HF_ENDPOINT"))
     else:
         return dict(values)
     return {**values, "model": {**model, "pretrained": pinned.model_dump()}}
@@ -85,7 +85,7 @@ def digest_of(path: str | Path) -> str:
 
 
 @cache
-def _pinned(key: str, source: str, folder: str, endpoint: str | None) -> PinnedWeights:
+def _pin_name(key: str, source: str, folder: str, endpoint: str | None) -> PinnedWeights:
     """The file of a name, fetched once in a process: trials of a sweep share it."""
     try:
         from huggingface_hub import hf_hub_download

@@ -23,35 +23,35 @@ def hyperparameters(config: Config) -> dict[str, Value]:
 
 def hyperparameters_of(values: Mapping[str, Any], composition: Composition) -> dict[str, Value]:
     """Those of a config that is given as plain values."""
-    names = dict.fromkeys([*map(_spelled, composition.swept), *_overridden(composition), *ALWAYS])
+    names = dict.fromkeys([*map(_spell_key, composition.swept), *_overridden_keys(composition), *ALWAYS])
     found = {name: _value(name, values, composition) for name in names}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def varied(composition: Composition) -> list[str]:
+def varied_names(composition: Composition) -> list[str]:
     """Hyperparameters that the sweep varies, under their names in `hyperparameters`."""
-    return [_spelled(key) for key in composition.swept]
+    return [_spell_key(key) for key in composition.swept]
 
 
 def title(config: Config, run_dir: Path) -> str:
     """The run's folder and the overrides that distinguish it: `3 model=mlp optimizer.lr=0.1`."""
     own = {_key(override): override for override in config.composition.overrides}
-    distinguishing = [own[key] for key in varied(config.composition) if key in own] or list(own.values())
+    distinguishing = [own[key] for key in varied_names(config.composition) if key in own] or list(own.values())
     return " ".join([run_dir.name, *(o for o in distinguishing if not o.startswith("hydra"))])
 
 
 def short_title(composition: Composition, run_dir: Path) -> str:
     """A trial's folder and what its sweep varies, without the groups of keys where that is clear: `3 lr=0.1`."""
-    last = Counter(key.rpartition(".")[2] for key in varied(composition))
+    last = Counter(key.rpartition(".")[2] for key in varied_names(composition))
     words = []
     for override in composition.overrides:
-        if (key := _key(override)) in varied(composition):
+        if (key := _key(override)) in varied_names(composition):
             short = key.rpartition(".")[2]
             words.append(f"{short if last[short] == 1 else key}={override.partition('=')[2]}")
     return " ".join([run_dir.name, *words])
 
 
-def _overridden(composition: Composition) -> Iterator[str]:
+def _overridden_keys(composition: Composition) -> Iterator[str]:
     for override in composition.overrides:
         key = _key(override)
         if "=" in override and not override.startswith("~") and key.split(".")[0].split("/")[0] != "hydra":
@@ -59,10 +59,10 @@ def _overridden(composition: Composition) -> Iterator[str]:
 
 
 def _key(override: str) -> str:
-    return _spelled(override.partition("=")[0].lstrip("+~"))
+    return _spell_key(override.partition("=")[0].lstrip("+~"))
 
 
-def _spelled(key: str) -> str:
+def _spell_key(key: str) -> str:
     """The key with `dataset` for `data`, without the package of a group."""
     first, dot, rest = key.split("@")[0].partition(".")
     return f"{'dataset' if first == 'data' else first}{dot}{rest}"

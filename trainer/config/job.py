@@ -38,10 +38,10 @@ class JobSpec:
             OSError, ValueError: the run's config cannot be read.
         """
         run_dir, verb, checkpoint = [*argv, *["", "train", ""][len(argv) :]]
-        return cls.loaded(Path(run_dir), verb, Path(checkpoint) if checkpoint else None)
+        return cls.load(Path(run_dir), verb, Path(checkpoint) if checkpoint else None)
 
     @classmethod
-    def loaded(cls, run_dir: Path, verb: str = "train", checkpoint: Path | None = None) -> "JobSpec":
+    def load(cls, run_dir: Path, verb: str = "train", checkpoint: Path | None = None) -> "JobSpec":
         """The job of a frozen run. Raises as `from_argv`."""
         run_dir = run_dir.absolute()
         return cls(load(run_dir), run_dir, verb, checkpoint)

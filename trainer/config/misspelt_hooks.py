@@ -42,7 +42,7 @@ def not_inherited(key: str, found: type, name: str, contract: Contract) -> Probl
     return Problem(f"{key}._target_", text, cls, remedy)
 
 
-def misspelt(key: str, found: type, name: str, contract: Contract) -> Iterator[Problem]:
+def find_misspelling(key: str, found: type, name: str, contract: Contract) -> Iterator[Problem]:
     """The problem of a name that is nearly a hook's."""
     nearly = _NEARLY_EVENT if name.startswith("on_") else _NEARLY
     if name not in contract.hooks and (close := get_close_matches(name, contract.hooks, 1, nearly)):

@@ -10,8 +10,8 @@ from typing_extensions import override
 
 from ..hardware.schema import RESUMABLE, Count, Positive, Strict, Topology
 from ..runs.frozen import OpenedRun, trial_folders
-from .strategy_class import Processes, declared_before_import, processes_of
-from .target_policy.untrusted_runs import restricted
+from .strategy_class import Processes, declarations_before_import, processes_of
+from .target_policy.untrusted_runs import restrict_values
 
 Limit = Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0.0, le=1.0)]
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -362,7 +362,7 @@ def with_processes(config: Config) -> Config:
 
 def with_processes_known_before_import(config: Config) -> Config:
     """The config with its processes if the strategy is one of Leyden's, else without."""
-    is_known = declared_before_import(config.strategy.target) is not None
+    is_known = declarations_before_import(config.strategy.target) is not None
     return with_processes(config) if is_known else config.model_copy(update={"processes": None})
 
 
@@ -386,7 +386,7 @@ def load(run_dir: Path) -> Config:
         values["topology"]["device"]["kind"] = kind
     if os.environ.get(EVALUATION_DATASET):
         values |= json.loads(os.environ[EVALUATION_DATASET])["values"]
-    config = Config.model_validate(restricted(values, run_dir, opened.owners))
+    config = Config.model_validate(restrict_values(values, run_dir, opened.owners))
     # absent after a change of the topology by hand
     return config if config.processes is not None else with_processes(config)
 

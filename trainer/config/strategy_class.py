@@ -9,7 +9,7 @@ from pydantic import Field
 from ..base.errors import Problem
 from ..hardware.schema import Count, Strict, Topology
 from .locate import locate, make_importable
-from .misspelt_hooks import Contract, misspelt, not_inherited, own_names
+from .misspelt_hooks import Contract, find_misspelling, not_inherited, own_names
 
 
 class Processes(Strict):
@@ -75,8 +75,8 @@ _OURS = "leyden.trainer.strategies."
 _DECLARED = "leyden.trainer.strategies.declarations"
 
 
-def declared_before_import(target: str) -> type[StrategyDeclarations] | None:
-    """The declarations of one of Leyden's strategies; None: its class has to be imported (`declared_by`).
+def declarations_before_import(target: str) -> type[StrategyDeclarations] | None:
+    """The declarations of one of Leyden's strategies; None: its class has to be imported (`declarations_of`).
 
     By name and not by an import statement: strategies are a layer above, and their classes import torch, which a
     mistake in batch_size or in the number of devices must not cost.
@@ -86,7 +86,7 @@ def declared_before_import(target: str) -> type[StrategyDeclarations] | None:
     return importlib.import_module(_DECLARED).DECLARATIONS.get(target.removeprefix(_OURS))
 
 
-def declared_by(found: Any) -> type[StrategyDeclarations]:
+def declarations_of(found: Any) -> type[StrategyDeclarations]:
     """The declarations of an imported strategy; the defaults for a class of Fabric's, or a function."""
     is_ours = isinstance(found, type) and issubclass(found, StrategyDeclarations)
     return found if is_ours else StrategyDeclarations
@@ -100,10 +100,10 @@ def processes_of(
     Raises:
         ValueError: there is no such class.
     """
-    declared = declared_before_import(target)
+    declared = declarations_before_import(target)
     if declared is None:
         make_importable(python_path)
-        declared = declared_by(locate(target))
+        declared = declarations_of(locate(target))
     return declared.processes(arguments, topology)
 
 
@@ -134,4 +134,4 @@ def hook_problems(found: Any) -> Iterator[Problem]:
         if name in HOOKS and not inherits:
             yield not_inherited("strategy", found, name, _CONTRACT)
         else:
-            yield from misspelt("strategy", found, name, _CONTRACT)
+            yield from find_misspelling("strategy", found, name, _CONTRACT)

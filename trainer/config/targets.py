@@ -43,19 +43,19 @@ def build(node: Target, **supplied: Any) -> Any:
 
     A node of a config group that is `_partial_` is completed here, by what the run supplies.
     """
-    return _bound(node, supplied)()
+    return _bind_arguments(node, supplied)()
 
 
-def _bound(node: Target, supplied: Mapping[str, Any], nested: bool = False) -> "partial[Any]":
+def _bind_arguments(node: Target, supplied: Mapping[str, Any], nested: bool = False) -> "partial[Any]":
     constructor = locate(node.target, nested)
-    arguments = {name: _nested(value, name) for name, value in node.arguments.items()}
+    arguments = {name: _build_nested(value, name) for name, value in node.arguments.items()}
     for name, value in supplied.items():
         if arguments.get(name) is None and takes(constructor, name):
             arguments[name] = value
     return partial(constructor, **with_options(constructor, arguments))
 
 
-def _nested(value: Any, key: str) -> Any:
+def _build_nested(value: Any, key: str) -> Any:
     """A value of a node: nodes in it are built, or, with `_partial_`, left to the object that gets them to call.
 
     Args:
@@ -63,20 +63,24 @@ def _nested(value: Any, key: str) -> Any:
     """
     if isinstance(value, dict):
         if "_target_" not in value:
-            return {name: _nested(item, f"{key}.{name}") for name, item in value.items()}
+            return {name: _build_nested(item, f"{key}.{name}") for name, item in value.items()}
         node = Target.model_validate(value)
-        return _bound(node, {}, nested=True) if node.partial else _built(node, key)
-    return [_nested(item, f"{key}.{number}") for number, item in enumerate(value)] if isinstance(value, list) else value
+        return _bind_arguments(node, {}, nested=True) if node.partial else _build_argument(node, key)
+    return (
+        [_build_nested(item, f"{key}.{number}") for number, item in enumerate(value)]
+        if isinstance(value, list)
+        else value
+    )
 
 
-def _built(node: Target, key: str) -> Any:
+def _build_argument(node: Target, key: str) -> Any:
     """The object of a node that is another's argument.
 
     Raises:
         ValueError: a message that begins with an argument and its value (p=2) begins with the argument's key then.
     """
     try:
-        return _bound(node, {}, nested=True)()
+        return _bind_arguments(node, {}, nested=True)()
     except ValueError as error:
         if not str(error).startswith(tuple(f"{name}{end}" for name in node.arguments for end in "=.")):
             raise
@@ -95,7 +99,7 @@ def find(key: str, node: Target) -> Callable[..., Any] | Problem:
     except RefusedTarget as error:
         return Problem(f"{key}._target_", str(error), node.target, REMEDY)
     except ValueError as error:
-        return Problem(f"{key}._target_", f"{error}{_meant(node.target)}", node.target)
+        return Problem(f"{key}._target_", f"{error}{_find_meant(node.target)}", node.target)
     except Exception as error:  # A user-provided module may raise anything while it is imported.
         text = f"importing it failed: {type(error).__name__}: {error}{raised_at(error)}"
         return Problem(f"{key}._target_", text, node.target, executed=True)
@@ -133,7 +137,7 @@ def is_group_node(key: str) -> bool:
     return not name or (group in ("callbacks", "logger") and "." not in name)
 
 
-def _meant(target: str) -> str:
+def _find_meant(target: str) -> str:
     """A suggestion for a missing import path: the nearest name at the first unknown part."""
     parts = target.split(".")
     for cut in range(len(parts) - 1, 0, -1):

@@ -40,7 +40,7 @@ class Teacher:
     python_path: list[str] = field(default_factory=list)
 
 
-def named_teacher(task: Target) -> str | None:
+def find_teacher(task: Target) -> str | None:
     """The run or file that task=distillation names; None: it is pinned, or the task is another one."""
     source = task.arguments.get("teacher")
     return source if task.target == _TASK and isinstance(source, str) else None
@@ -56,7 +56,7 @@ def with_pinned_teacher(values: Mapping[str, Any]) -> dict[str, Any]:
     source = task.get("teacher")
     if task.get("_target_") != _TASK or not isinstance(source, str):
         return dict(values)
-    file = described(source).file
+    file = describe_teacher(source).file
     try:
         status = file.stat()
         digest = _digest(file, status.st_size, status.st_mtime_ns)
@@ -72,13 +72,13 @@ def _digest(file: Path, size: int, changed_ns: int) -> str:
     return digest_of(file)
 
 
-def described(source: str) -> Teacher:
+def describe_teacher(source: str) -> Teacher:
     """The network of a run (its newest checkpoint), of a checkpoint or of an exported file.
 
     Raises:
         ConfigError: it holds none, or belongs to another user and names what only --trust allows.
     """
-    return _exported(source) if Path(source).suffix == ".safetensors" else _of_run(source)
+    return _describe_exported(source) if Path(source).suffix == ".safetensors" else _of_run(source)
 
 
 def _of_run(source: str) -> Teacher:
@@ -111,7 +111,7 @@ def _network(model: Model) -> Target:
     return Target.model_validate({"_target_": model.target, **model.arguments})
 
 
-def _exported(source: str) -> Teacher:
+def _describe_exported(source: str) -> Teacher:
     file = absolute(source)
     about = _metadata(file, source)
     node = about.get("model")

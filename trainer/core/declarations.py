@@ -61,19 +61,19 @@ class DataModuleDeclarations:
 
 
 def of_dataset(dataset: Any) -> DatasetDeclarations:
-    return _declared(dataset, DatasetDeclarations)
+    return _declarations_of(dataset, DatasetDeclarations)
 
 
 def of_augmentation(augment: Any) -> AugmentationDeclarations:
     """What an augmentation declares; nothing if it is None."""
-    return _declared(augment, AugmentationDeclarations)
+    return _declarations_of(augment, AugmentationDeclarations)
 
 
 def of_data_module(module: Any) -> DataModuleDeclarations:
-    return _declared(module, DataModuleDeclarations)
+    return _declarations_of(module, DataModuleDeclarations)
 
 
-def _declared(part: Any, defaults: type[Defaults]) -> Defaults:
+def _declarations_of(part: Any, defaults: type[Defaults]) -> Defaults:
     return cast(Defaults, _View(part, defaults))
 
 

@@ -26,11 +26,11 @@ class Hooks:
     def find(self, hook: str) -> list[Callable[..., Any]]:
         return [method for method, _ in self._taking(hook)]
 
-    def bound(self, hook: str) -> Callable[..., None] | None:
+    def bind_hook(self, hook: str) -> Callable[..., None] | None:
         """The call of a hook; None: no method defines it."""
         return partial(self, hook) if self._taking(hook) else None
 
-    def observed(self, hook: str) -> list[Callable[..., Any]]:
+    def observing_methods(self, hook: str) -> list[Callable[..., Any]]:
         """Only the methods of Lightning callbacks."""
         return [] if self.observers is None else self.observers.methods(hook)
 
@@ -39,7 +39,7 @@ class Hooks:
         found = self._found.get(hook)
         if found is None:
             methods = [getattr(m, hook) for m in self._modules if hasattr(m, hook) and overrides(m, hook)]
-            methods = [*self.observed(hook), *methods]
+            methods = [*self.observing_methods(hook), *methods]
             found = self._found[hook] = [(method, positional(method)) for method in methods]
         return found
 

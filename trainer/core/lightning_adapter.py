@@ -1,7 +1,7 @@
 """Adapter for LightningModules: `trainer`, `log` and hooks as under Lightning's Trainer.
 
 Under plain Fabric `self.log` writes one row a batch, `self.trainer` raises, and counters stay at 0. `attach` provides
-them; `refused` lists the features that Leyden's loop does not offer.
+them; `refused_features` lists the features that Leyden's loop does not offer.
 """
 
 import inspect
@@ -47,7 +47,7 @@ _NOT_OFFERED_TO_DATA = ("on_before_batch_transfer", "transfer_batch_to_device")
 _DATA_IN_TASK = ("prepare_data", "train_dataloader", "val_dataloader", "test_dataloader")
 
 
-def refused(task: LightningModule) -> list[str]:
+def refused_features(task: LightningModule) -> list[str]:
     """Features that the task uses and the loop does not offer."""
     name = type(task).__name__
     missing = [f"{name} overrides {hook}" for hook in _NOT_OFFERED if overrides(task, hook)]
@@ -63,12 +63,12 @@ def refused(task: LightningModule) -> list[str]:
     return missing
 
 
-def refused_of_data(module: LightningDataModule) -> list[str]:
+def refused_features_of_data(module: LightningDataModule) -> list[str]:
     """Features that a data module uses and the loop does not offer."""
     return [f"{type(module).__name__} overrides {hook}" for hook in _NOT_OFFERED_TO_DATA if overrides(module, hook)]
 
 
-def unused_of_task(task: LightningModule) -> list[str]:
+def unused_hooks_of_task(task: LightningModule) -> list[str]:
     """Loader hooks of the task that `dataset` overrides, as a LightningDataModule does under Lightning's Trainer."""
     return [hook for hook in _DATA_IN_TASK if overrides(task, hook)]
 

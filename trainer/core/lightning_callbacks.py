@@ -84,9 +84,9 @@ class Observers:
         """The callbacks' own methods of this name, bound to their first two arguments."""
         found = [getattr(callback, hook, None) for callback in self._callbacks]
         own = [method for method in found if callable(method) and not _of_the_base(method)]
-        return [self._bound(method) for method in own]
+        return [self._bind_method(method) for method in own]
 
-    def _bound(self, method: Callable[..., Any]) -> Callable[..., None]:
+    def _bind_method(self, method: Callable[..., Any]) -> Callable[..., None]:
         def call(*arguments: Any) -> None:
             task = self._state.task
             method(task.trainer, task, *arguments)

@@ -57,7 +57,7 @@ class MetricEntry:
         values = numbers_on_device([value for _, value, _ in self.of_step], device)
         weights = [weight for _, _, weight in self.of_step]
         if self.reduction != "mean":
-            return _reduced(values, self.reduction), sum(weights)
+            return _reduce_values(values, self.reduction), sum(weights)
         return (values * numbers_on_device(weights, device)).sum(), sum(weights)
 
     def step_value(self) -> Tensor | None:
@@ -74,9 +74,9 @@ class MetricEntry:
         weights = numbers_on_device([weight for _, weight in self.waiting], device)
         self.weight = self.weight + sum(weight for _, weight in self.waiting)
         self.waiting.clear()
-        folded = (values * weights).sum() if self.reduction == "mean" else _reduced(values, self.reduction)
+        folded = (values * weights).sum() if self.reduction == "mean" else _reduce_values(values, self.reduction)
         kept = [] if self.total is None else [self.total.to(device)]
-        self.total = _reduced(torch.stack([*kept, folded]), self.reduction)
+        self.total = _reduce_values(torch.stack([*kept, folded]), self.reduction)
 
 
 class NoReduction:
@@ -255,7 +255,7 @@ class MetricLog:
         """Values over the epoch, reduced over workers, and cleared. Every worker must call it."""
         names = self._names(strategy, [name for name, entry in self.entries.items() if entry.on_epoch])
         metrics = {n: self._metric(n) for n in names if n.is_metric}
-        several = {n: computed(n.name, metric, strategy) for n, metric in metrics.items()}
+        several = {n: compute_metric(n.name, metric, strategy) for n, metric in metrics.items()}
         for metric in metrics.values():  # after all are computed: metrics of a collection share their state
             metric.reset()
         numbers = [name for name in names if not name.is_metric]
@@ -357,7 +357,7 @@ def named_values(dictionary: Any) -> Iterable[tuple[str, Any]]:
     return dictionary.items()
 
 
-def computed(name: str, metric: Metric, strategy: Strategy) -> list[float]:
+def compute_metric(name: str, metric: Metric, strategy: Strategy) -> list[float]:
     """A metric's value over all workers; several, one a class, of a metric with the attribute `logs_each_class`.
 
     Raises:
@@ -396,5 +396,5 @@ def _counts(weight: Weight) -> bool:
     return isinstance(weight, Tensor) or weight != 0
 
 
-def _reduced(values: Tensor, reduction: str) -> Tensor:
+def _reduce_values(values: Tensor, reduction: str) -> Tensor:
     return values.max() if reduction == "max" else values.min() if reduction == "min" else values.sum()

@@ -130,7 +130,7 @@ class RunState:
     @property
     def steps_per_epoch(self) -> int:
         """Optimizer steps of one epoch, limits applied."""
-        return limited(self.config.trainer.train_limit, self.data.steps_per_epoch, self.config)
+        return limit_batches(self.config.trainer.train_limit, self.data.steps_per_epoch, self.config)
 
     @property
     def total_steps(self) -> int:
@@ -223,7 +223,7 @@ class RunState:
                 call_logger(logger, logger.log_image, name, image, self.step)
 
 
-def limited(limit: int | float, available: int, config: Config) -> int:
+def limit_batches(limit: int | float, available: int, config: Config) -> int:
     """Number of batches by a limit_*_batches key: an int is a count, a float a fraction."""
     if config.trainer.fast_dev_run:
         return min(1, available)

@@ -107,7 +107,7 @@ def _ratios(times: Sequence[OwnTime]) -> list[float]:
     return [own.total / usual if usual else 1.0 for own in times]
 
 
-def gathered_times(fabric: Fabric, now: StepTimes, before: StepTimes) -> list[OwnTime]:
+def gather_times(fabric: Fabric, now: StepTimes, before: StepTimes) -> list[OwnTime]:
     """Each worker's own time since an earlier copy of its times, by rank. Collective."""
     values = torch.zeros(fabric.world_size, 2, dtype=torch.float64, device=fabric.device)
     values[fabric.global_rank, 0] = now.data - before.data

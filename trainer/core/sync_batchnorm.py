@@ -53,18 +53,18 @@ class GlobalBatchNorm(BatchNormBase):
 
     def forward(self, input: Tensor) -> Tensor:
         self._check_input_dim(input)
-        return self._activated(self._normalized(input))
+        return self._activate(self._normalize(input))
 
-    def _normalized(self, input: Tensor) -> Tensor:
+    def _normalize(self, input: Tensor) -> Tensor:
         if not self.training:
-            return self._evaluated(input)
+            return self._evaluate(input)
         counts = self.padding is None or not self.padding.now
         result: Any = _Normalize.apply(input, self.weight, self.bias, self.eps, counts)
         output, mean, variance, count = result
         self._track(mean, variance, count)
         return output
 
-    def _activated(self, output: Tensor) -> Tensor:
+    def _activate(self, output: Tensor) -> Tensor:
         """Dropout and activation that timm's BatchNormAct2d adds in its forward."""
         for name in ("drop", "act"):
             module = getattr(self, name, None)
@@ -72,7 +72,7 @@ class GlobalBatchNorm(BatchNormBase):
                 output = module(output)
         return output
 
-    def _evaluated(self, input: Tensor) -> Tensor:
+    def _evaluate(self, input: Tensor) -> Tensor:
         if self.running_mean is None or self.running_mean.dtype == input.dtype:
             return super().forward(input)
         # Below float32 torch requires all parameters and buffers in the input's type, or all in float32.
@@ -119,11 +119,11 @@ class _Normalize(torch.autograd.Function):
         scale = torch.rsqrt(variance + eps)
         ctx.counts, ctx.has_bias = counts, bias is not None
         ctx.save_for_backward(input, weight, mean, scale, count)
-        output = _standardized(input, mean, scale)
+        output = _standardize(input, mean, scale)
         if weight is not None:
-            output = output * _aligned(weight, input).to(output.dtype)
+            output = output * _align_channels(weight, input).to(output.dtype)
         if bias is not None:
-            output = output + _aligned(bias, input).to(output.dtype)
+            output = output + _align_channels(bias, input).to(output.dtype)
         ctx.mark_non_differentiable(mean, variance, count)
         return output.to(input.dtype), mean, variance, count
 
@@ -134,7 +134,7 @@ class _Normalize(torch.autograd.Function):
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
         input, weight, mean, scale, count = ctx.saved_tensors
         axes = _axes(input)
-        gradient, standardized = gradients[0].to(mean.dtype), _standardized(input, mean, scale)
+        gradient, standardized = gradients[0].to(mean.dtype), _standardize(input, mean, scale)
         sums = torch.stack([gradient.sum(axes), (gradient * standardized).sum(axes)])
         if not ctx.counts:
             sums.zero_()  # its loss has weight 0, but 0 times infinity is NaN
@@ -146,10 +146,10 @@ class _Normalize(torch.autograd.Function):
         dist.all_reduce(sums)
         if not ctx.counts:
             return torch.zeros_like(input), of_weight, of_bias, None, None
-        through_mean, through_scale = (_aligned(total / count, input) for total in sums)
+        through_mean, through_scale = (_align_channels(total / count, input) for total in sums)
         of_input = gradient - through_mean - standardized * through_scale
         factor = scale if weight is None else scale * weight.to(scale.dtype)
-        return (of_input * _aligned(factor, input)).to(input.dtype), of_weight, of_bias, None, None
+        return (of_input * _align_channels(factor, input)).to(input.dtype), of_weight, of_bias, None, None
 
 
 def _statistics(input: Tensor, counts: bool) -> tuple[Tensor, Tensor, Tensor]:
@@ -160,7 +160,7 @@ def _statistics(input: Tensor, counts: bool) -> tuple[Tensor, Tensor, Tensor]:
     if counts and values.numel():
         count = values.numel() // channels
         mean = values.mean(_axes(input))
-        squares = (values - _aligned(mean, input)).square_().sum(_axes(input))
+        squares = (values - _align_channels(mean, input)).square_().sum(_axes(input))
         own = torch.cat([mean, squares, mean.new_full((1,), count)])
     gathered = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(gathered, own)
@@ -171,8 +171,8 @@ def _statistics(input: Tensor, counts: bool) -> tuple[Tensor, Tensor, Tensor]:
     return mean, variance, count
 
 
-def _standardized(input: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    return (input.to(mean.dtype) - _aligned(mean, input)) * _aligned(scale, input)
+def _standardize(input: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    return (input.to(mean.dtype) - _align_channels(mean, input)) * _align_channels(scale, input)
 
 
 def _axes(input: Tensor) -> list[int]:
@@ -180,12 +180,12 @@ def _axes(input: Tensor) -> list[int]:
     return [axis for axis in range(input.ndim) if axis != 1]
 
 
-def _aligned(values: Tensor, input: Tensor) -> Tensor:
+def _align_channels(values: Tensor, input: Tensor) -> Tensor:
     """(channels,) in the shape that broadcasts over the input."""
     return values.view([1, -1] + [1] * (input.ndim - 2))
 
 
-def synchronized(module: Module, padding: Padding) -> Module:
+def with_synchronized_norms(module: Module, padding: Padding) -> Module:
     """The module with every BatchNorm replaced by one over all workers; parameters and buffers stay the same.
 
     Args:

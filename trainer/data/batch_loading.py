@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
-from ..base.device_copy import pinned
+from ..base.device_copy import pin_batch
 from ..config.schema import DatasetConfig
 from ..core import threads
 from .batch_memory import BatchMemory, RowLayout
@@ -86,7 +86,7 @@ class BatchLoading:
     def _here(self, split: str, source: BatchSource, wanted: Iterable[Pairs]) -> Iterator[LoadedBatch]:
         for pairs in wanted:
             batch, problems = self._read_here(split, source, pairs)
-            yield LoadedBatch.of(pinned(batch) if self._pin_memory else batch, problems)
+            yield LoadedBatch.of(pin_batch(batch) if self._pin_memory else batch, problems)
 
     def _read_here(self, split: str, source: BatchSource, pairs: Pairs) -> ReadBatch:
         if not isinstance(source, SampleBatches):

@@ -35,7 +35,7 @@ class RowLayout(NamedTuple):
     def bytes_of(self, samples: int) -> int:
         return samples * self.rows * self.shape.numel() * self.dtype.itemsize
 
-    def placed(self, memory: Tensor, samples: int) -> Tensor:
+    def place_batch(self, memory: Tensor, samples: int) -> Tensor:
         """A batch in this memory, of bytes."""
         values = memory[: self.bytes_of(samples)].view(self.dtype)
         if not self.channels_last:
@@ -68,12 +68,12 @@ class BatchMemory:
 
     def lend(self, layout: RowLayout, samples: int) -> LentBatch:
         size = layout.bytes_of(samples)
-        memory = self._taken(size)
+        memory = self._take_bytes(size)
         loan = memory[:]  # an object of its own, which the tensor's memory refers to
         weakref.finalize(loan, self._unused.append, memory).atexit = False
-        return LentBatch(layout.placed(torch.from_numpy(loan), samples))
+        return LentBatch(layout.place_batch(torch.from_numpy(loan), samples))
 
-    def _taken(self, size: int) -> NDArray[np.uint8]:
+    def _take_bytes(self, size: int) -> NDArray[np.uint8]:
         while self._unused:
             memory = self._unused.pop()
             if len(memory) >= size:
@@ -102,9 +102,9 @@ class PinnedMemory:
             if copied is not None and not copied.query():
                 self._unused.append((memory, copied))
             elif len(memory) >= size:
-                return LentBatch(layout.placed(memory, samples), memory)
+                return LentBatch(layout.place_batch(memory, samples), memory)
         memory = torch.empty(size, dtype=torch.uint8, pin_memory=True)
-        return LentBatch(layout.placed(memory, samples), memory)
+        return LentBatch(layout.place_batch(memory, samples), memory)
 
     def give_back(self, lent: LentBatch, copied: Any = None) -> None:
         """

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..base.rng import host_state_kept
+from ..base.rng import keep_host_state
 from .collation import Collate
 from .splits import Reader
-from .view_reader import ViewKeys, resized
+from .view_reader import ViewKeys, resize_images
 
 Sample = TypeVar("Sample")
 Pairs = Sequence[tuple[int, int]]
@@ -42,7 +42,7 @@ class SampleBatches(Generic[Sample]):
 
     def host_state(self) -> AbstractContextManager[None]:
         """In the context the process's generators may be seeded for each sample."""
-        return host_state_kept() if self.reader.seeded else nullcontext()
+        return keep_host_state() if self.reader.seeded else nullcontext()
 
     def read(self, pairs: Pairs) -> ReadBatch:
         with self.host_state():
@@ -85,7 +85,7 @@ class WholeViewBatches:
         indices = _indices(pairs)
         images, labels = self._dataset.batch(indices)
         keys = ViewKeys(torch.tensor([key for _, key in pairs]), indices, None, self._epoch, 1)
-        return ReadBatch((resized(images, self._size), labels, keys), [])
+        return ReadBatch((resize_images(images, self._size), labels, keys), [])
 
 
 def _indices(pairs: Pairs) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..base.device_copy import on_device
 from ..base.errors import CannotStart, Problem
 from ..base.open_files import is_lack
-from ..base.rng import host_state_kept, seed_host
+from ..base.rng import keep_host_state, seed_host
 from ..core import declarations
 from ..core.protocols import Dataset, Label
 from ..core.threads import cores
@@ -88,9 +88,9 @@ def with_cache(splits: Splits, kind: str, augment: Any, device: torch.device | N
     room = _Room(int(_PART * free), kind)
     return replace(
         splits,
-        train=_cached(splits.train, plain_sample, target, room),
-        val=None if splits.val is None else _cached(splits.val, evaluation_sample, target, room),
-        test=None if splits.test is None else _cached(splits.test, evaluation_sample, target, room),
+        train=_cache_split(splits.train, plain_sample, target, room),
+        val=None if splits.val is None else _cache_split(splits.val, evaluation_sample, target, room),
+        test=None if splits.test is None else _cache_split(splits.test, evaluation_sample, target, room),
     )
 
 
@@ -118,7 +118,7 @@ class _Room:
         self._left -= size
 
 
-def _cached(dataset: Any, read: Read, device: torch.device, room: _Room) -> Any:
+def _cache_split(dataset: Any, read: Read, device: torch.device, room: _Room) -> Any:
     in_memory = has_batches(dataset) and declarations.of_dataset(dataset).evaluation_sample is None
     if in_memory and device.type == "cpu":
         return dataset
@@ -168,7 +168,7 @@ def _read_all(dataset: Dataset, read: Read, shape: tuple[int, ...]) -> tuple[Ten
     if thread_safe(dataset):
         _in_threads(read_one, len(dataset))
         return images, labels, problems
-    with host_state_kept():
+    with keep_host_state():
         for index in range(len(dataset)):
             seed_host(SPLIT_SEED, index)  # the cache outlives a run, as trials of a sweep share it
             read_one(index)

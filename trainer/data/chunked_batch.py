@@ -70,7 +70,7 @@ class ChunkedBatch(Generic[Sample]):
             rooms = self._rooms(first, len(pairs))
             read = self._source.reader.samples(pairs, problems, rooms)
             # each is copied while it is in the processor's cache
-            samples = [self._placed(sample, room) for sample, room in zip(read, rooms, strict=False)]
+            samples = [self._place_sample(sample, room) for sample, room in zip(read, rooms, strict=False)]
             if len(samples) != len(pairs):
                 self._fits = False
             self._parts[number] = samples, problems
@@ -89,7 +89,7 @@ class ChunkedBatch(Generic[Sample]):
         rows = self.layout.rows
         return self.lent.images[first * rows : (first + count) * rows].split(rows)
 
-    def _placed(self, sample: Sample, room: Tensor | None) -> Sample:
+    def _place_sample(self, sample: Sample, room: Tensor | None) -> Sample:
         """The sample with its images in the batch's memory, if they fit into it."""
         if room is None or self.layout is None:
             return sample
@@ -106,13 +106,13 @@ class ChunkedBatch(Generic[Sample]):
     def _finish(self) -> None:
         try:
             if not self._errors:
-                self._result = self._joined()
+                self._result = self._join_chunks()
         except BaseException as error:  # images of different sizes
             self._errors[len(self._parts)] = error
         self._parts.clear()
         self._done.set()
 
-    def _joined(self) -> ReadBatch:
+    def _join_chunks(self) -> ReadBatch:
         parts = [part for part in self._parts if part is not None]
         samples = [sample for part, _ in parts for sample in part]
         problems = [problem for _, part in parts for problem in part]

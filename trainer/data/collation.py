@@ -32,7 +32,7 @@ class Collate(Protocol[Sample]):
         ...
 
 
-def stacked_labels(labels: Sequence[Label]) -> Tensor:
+def stack_labels(labels: Sequence[Label]) -> Tensor:
     """Classes as int64 (samples,), targets of several classes as (samples, classes)."""
     targets = [label for label in labels if isinstance(label, Tensor) and label.ndim > 0]
     return torch.stack(targets) if targets else torch.tensor(labels)
@@ -50,7 +50,7 @@ class CollateSamples:
     def __call__(self, samples: Sequence[tuple[Tensor, Label]], images: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if images is None:
             images = torch.stack([image for image, _ in samples])
-        return images, stacked_labels([label for _, label in samples])
+        return images, stack_labels([label for _, label in samples])
 
 
 class CollateViews:
@@ -77,5 +77,5 @@ class CollateViews:
             self._epoch,
             counts[0],
         )
-        labels = stacked_labels([s.label for s, count in zip(samples, counts, strict=True) for _ in range(count)])
+        labels = stack_labels([s.label for s, count in zip(samples, counts, strict=True) for _ in range(count)])
         return images, labels, keys

@@ -22,7 +22,7 @@ from ..base.printable import printable
 from ..base.rng import mix_each
 from ..config.evaluation_data import evaluates_initial_weights, own_dataset
 from ..config.evaluation_views import EvaluationViews
-from ..config.faults import built
+from ..config.faults import build_checked
 from ..config.schema import Config, DatasetConfig, workers_on_node
 from ..core import declarations
 from ..core.batch import BadSamples, Part
@@ -30,13 +30,13 @@ from ..core.communication.plain_values import all_gather_values
 from ..core.data_contract import DataContract
 from ..core.trainer_view.loader import LoaderView
 from .abilities import thread_safe
-from .batch_augmentation import BatchAugmentation, mirrored
+from .batch_augmentation import BatchAugmentation, mirror_images
 from .batch_loading import BatchLoading, reads_by_threads
 from .batch_reader import Pairs
 from .batch_sources import BatchSources
 from .cached_split import with_cache
 from .contents.file_check import unreadable_files
-from .contents.found import Found, found_in
+from .contents.found import Found, count_samples
 from .contents.named_outputs import named_outputs
 from .normalization import Normalization
 from .order.read_ahead import read_ahead_of, reader_ahead
@@ -82,14 +82,14 @@ class ImageData(DataContract, LightningDataModule):
         self.accumulate = config.trainer.accumulate_grad_batches * parts
         self.dummy_batches = dummy_batches
         self.pin_memory = device is not None and device.type == "cuda"
-        self.augment: Any = built("augment", config.augment) if config.augment else None  # in one part or two
-        self._views = EvaluationViews.requested()
+        self.augment: Any = build_checked("augment", config.augment) if config.augment else None  # in one part or two
+        self._views = EvaluationViews.requested_views()
         own = own_dataset()
         read = splits or (splits_of_other if own or evaluates_initial_weights() else Splits.of)(config.dataset)
         self.order = sample_order(config, read.train)
         self._uncached = read
         self._read_ahead = read_ahead_of(read.train, self.order, config.trainer.max_epochs)
-        splits = self._cached(read, device)
+        splits = self._cache_splits(read, device)
         whole, optional = splits.whole, declarations.of_dataset(splits.whole)
         if self._views is not None:
             self._views.check(optional.crop, bool(optional.multi_label))
@@ -114,7 +114,7 @@ class ImageData(DataContract, LightningDataModule):
             config.dataset, self._sources, self.thread_safe, config.seed, self.pin_memory, device
         )
 
-    def _cached(self, splits: Splits, device: torch.device | None) -> Splits:
+    def _cache_splits(self, splits: Splits, device: torch.device | None) -> Splits:
         kind = self.settings.cache
         if kind == "none" or self._views is not None:  # several views are cut out of larger images
             return splits
@@ -125,7 +125,7 @@ class ImageData(DataContract, LightningDataModule):
     @cached_property
     def found(self) -> Found:
         """What was found in the data."""
-        return found_in(self._uncached, self.settings.val_fraction)
+        return count_samples(self._uncached, self.settings.val_fraction)
 
     @property
     def batch_and_most(self) -> tuple[int, int | None]:
@@ -195,7 +195,7 @@ class ImageData(DataContract, LightningDataModule):
         def planned() -> Iterator[PlannedPart]:
             for step in range(first_step, len(batches)):
                 reached(step)
-                yield from self._planned(epoch, batches[step], self.share[0])
+                yield from self._plan_parts(epoch, batches[step], self.share[0])
 
         return self._read(epoch, planned())
 
@@ -215,12 +215,12 @@ class ImageData(DataContract, LightningDataModule):
             for number in numbers:
                 rounds = (number // workers, (number + 1) // workers)
                 reached(rounds[0])
-                for part in self._planned(epoch, batches[rounds[0]], number % workers):
+                for part in self._plan_parts(epoch, batches[rounds[0]], number % workers):
                     yield part._replace(all_samples=part.samples, rounds=rounds)
 
         return self._read(epoch, planned(), reads_ahead)
 
-    def _planned(self, epoch: int, batch: Tensor, share: int) -> Iterator[PlannedPart]:
+    def _plan_parts(self, epoch: int, batch: Tensor, share: int) -> Iterator[PlannedPart]:
         """Parts of one share of a global batch."""
         parts = batch.tensor_split(min(self.accumulate, len(batch)))
         for number, part in enumerate(parts):
@@ -229,10 +229,10 @@ class ImageData(DataContract, LightningDataModule):
             # A worker without a sample computes another worker's with weight 0, as the collectives need it.
             read = (mine if len(mine) else part[:1]).tolist()
             yield PlannedPart(
-                self.keyed(read, epoch), len(mine), len(part), weight, number == len(parts) - 1, None, len(batch)
+                self.with_keys(read, epoch), len(mine), len(part), weight, number == len(parts) - 1, None, len(batch)
             )
 
-    def keyed(self, draws: Sequence[int], epoch: int) -> list[tuple[int, int]]:
+    def with_keys(self, draws: Sequence[int], epoch: int) -> list[tuple[int, int]]:
         """Samples with their keys: a sample that is drawn again is augmented otherwise."""
         indices = [draw % self.order.samples for draw in draws]
         return list(zip(indices, mix_each((self.config.seed, epoch), draws), strict=True))
@@ -245,7 +245,7 @@ class ImageData(DataContract, LightningDataModule):
                 waiting.append(part)
                 yield part.pairs
 
-        for batch, keys, _ in self._loaded(("train", epoch), pairs(), reads_ahead):
+        for batch, keys, _ in self._load_batches(("train", epoch), pairs(), reads_ahead):
             part = waiting.popleft()
             assert batch is not None
             step_samples: int | None = part.step_samples
@@ -258,14 +258,14 @@ class ImageData(DataContract, LightningDataModule):
                 batch, part.samples, part.all_samples, part.weight, part.ends_step, keys, part.rounds, step_samples
             )
 
-    def augmented(self, indices: Sequence[int], epoch: int) -> tuple[Tensor, Tensor]:
+    def augment_batch(self, indices: Sequence[int], epoch: int) -> tuple[Tensor, Tensor]:
         """Images and labels of training samples as the network gets them in an epoch.
 
         Raises:
             BadSamples: more are unreadable than `dataset.max_bad_samples`.
         """
         source = self._sources(("train", epoch))
-        batch, problems = source.read(self.keyed(indices, epoch))
+        batch, problems = source.read(self.with_keys(indices, epoch))
         self._count_bad(problems)
         assert batch is not None
         return self.on_after_batch_transfer(batch, 0)
@@ -274,7 +274,7 @@ class ImageData(DataContract, LightningDataModule):
     def plain_images(self, most: int, most_values: int) -> Tensor:
         count = min(most, max(1, most_values // prod(self.image_shape)), len(self.train_set))
         stacked = torch.stack([self.train_set[index * len(self.train_set) // count][0] for index in range(count)])
-        scaled = self._normalization.scaled(stacked)
+        scaled = self._normalization.scale_images(stacked)
         return scaled if scaled is stacked else self._normalization.normalize(scaled)
 
     def samples_of(self, epoch: int, first_round: int, end_round: int) -> int:
@@ -293,10 +293,10 @@ class ImageData(DataContract, LightningDataModule):
         assert dataset is not None
         index_of_mine, count = self.evaluation_share
         shares = [
-            self._keyed_for_evaluation(batch.tensor_split(count)[index_of_mine].tolist())
+            self._with_evaluation_keys(batch.tensor_split(count)[index_of_mine].tolist())
             for batch in torch.arange(len(dataset)).split(self.config.batch_size)[:most]
         ]
-        read = self._loaded((split, 0), [share for share in shares if share])
+        read = self._load_batches((split, 0), [share for share in shares if share])
         for share in shares:
             batch = next(read).batch if share else None
             if batch is not None:
@@ -304,7 +304,7 @@ class ImageData(DataContract, LightningDataModule):
             elif self.dummy_batches:
                 yield (torch.zeros(self.views, *dataset.image_shape), no_labels(dataset, 1)), 0
 
-    def _keyed_for_evaluation(self, indices: list[int]) -> list[tuple[int, int]]:
+    def _with_evaluation_keys(self, indices: list[int]) -> list[tuple[int, int]]:
         """Samples with the keys of their draws, of epoch -1 in every epoch; 0: nothing draws."""
         keys = mix_each((self.config.seed, -1), indices) if self._seeded else [0] * len(indices)
         return list(zip(indices, keys, strict=True))
@@ -334,7 +334,7 @@ class ImageData(DataContract, LightningDataModule):
         dataset = self.val_set if split == "val" else self.test_set
         return -(-len(dataset) // self.config.batch_size) if dataset is not None else 0
 
-    def _loaded(self, kind: Kind, wanted: Iterable[Pairs], reads_ahead: bool = True) -> Iterator[LoadedBatch]:
+    def _load_batches(self, kind: Kind, wanted: Iterable[Pairs], reads_ahead: bool = True) -> Iterator[LoadedBatch]:
         for loaded in self._loading.read(kind, wanted, reads_ahead):
             self._count_bad(loaded.problems)
             yield loaded
@@ -385,9 +385,9 @@ class ImageData(DataContract, LightningDataModule):
         """Augment, scale, normalize and lay out images on the device: one byte a value crosses the bus, not four."""
         images, labels, *keys = batch
         if keys:
-            images = mirrored(images, keys[0].flips)
+            images = mirror_images(images, keys[0].flips)
         unscaled = images.dtype is torch.uint8
-        images = self._normalization.scaled(images)
+        images = self._normalization.scale_images(images)
         if keys and self._augment_batch is not None:
             images, labels = self._augment_batch(images, labels, keys[0])
         if unscaled:

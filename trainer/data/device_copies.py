@@ -39,8 +39,8 @@ class DeviceCopies:
         stream = torch.cuda.current_stream(self._device)
         stream.wait_event(copy.copied)
 
-        def used(tensor: Tensor) -> Tensor:
+        def mark_used(tensor: Tensor) -> Tensor:
             tensor.record_stream(stream)
             return tensor
 
-        return with_tensors(copy.batch, used)
+        return with_tensors(copy.batch, mark_used)

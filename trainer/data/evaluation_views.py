@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..config.evaluation_views import EvaluationViews
 from ..core.network.trained_network import network_of
 from ..core.protocols import Label
-from .collation import stacked_labels
+from .collation import stack_labels
 from .view_reader import one_thread
 
 ViewedSample = tuple[Tensor, Label]
@@ -41,11 +41,11 @@ class CollateViewedSamples:
     def __call__(self, samples: Sequence[ViewedSample], images: Tensor | None = None) -> tuple[Tensor, Tensor]:
         if images is None:
             images = torch.cat([views for views, _ in samples])
-        return images, stacked_labels([label for _, label in samples])
+        return images, stack_labels([label for _, label in samples])
 
 
 @contextmanager
-def averaged_over_views(task: nn.Module, views: int, classes: int | None) -> Generator[None, None, None]:
+def average_over_views(task: nn.Module, views: int, classes: int | None) -> Generator[None, None, None]:
     """While the task's model gives, for adjacent rows that are views of one image, one row of class scores.
 
     They are the logarithm of the mean of the views' softmax: cross entropy and accuracy are those of that mean.

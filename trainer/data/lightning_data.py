@@ -20,9 +20,9 @@ from torch.utils.data import DataLoader, DistributedSampler
 from typing_extensions import override
 
 from ..base.log import log
-from ..base.rng import host_state_kept, mix, seed_host, set_host_seed
+from ..base.rng import keep_host_state, mix, seed_host, set_host_seed
 from ..base.signals import IgnoreStopSignals
-from ..config.faults import built
+from ..config.faults import build_checked
 from ..config.lightning.base_classes import overrides
 from ..config.schema import Config
 from ..config.targets import takes
@@ -30,11 +30,11 @@ from ..core import declarations
 from ..core.batch import Part
 from ..core.communication.plain_values import all_gather_values
 from ..core.data_contract import DataContract
-from ..core.lightning_adapter import refused_of_data
+from ..core.lightning_adapter import refused_features_of_data
 from ..core.lightning_compat import with_sampler, without_fabric
 from ..core.torch_compat import draw_order, end_readers
 from ..core.trainer_view.view import TrainerView
-from .contents.found import Found, found_in_loaders, length_of
+from .contents.found import Found, count_in_loaders, length_of
 from .order.loader_order import Share, in_order, seeds_of_batches, start_epoch
 from .order.reader_seeds import ReaderSeeds
 from .order.smallest_batch import smallest_batch
@@ -115,7 +115,7 @@ class LoaderData(DataContract):
     def found(self) -> Found:
         """What was found in the data: the lengths of the loaders' datasets."""
         loaders = {split: self.loader_of(split) for split in ("train", "val", "test")}
-        return found_in_loaders(type(self.source).__name__, self.classes, loaders, self.fabric.world_size)
+        return count_in_loaders(type(self.source).__name__, self.classes, loaders, self.fabric.world_size)
 
     @property
     def batch_and_most(self) -> tuple[int, int | None]:
@@ -158,8 +158,8 @@ class LoaderData(DataContract):
             "num_workers": config.dataset.num_workers,
             "val_fraction": config.dataset.val_fraction,
         }
-        module: LightningDataModule = built("dataset", config.dataset, **given)
-        missing = refused_of_data(module)
+        module: LightningDataModule = build_checked("dataset", config.dataset, **given)
+        missing = refused_features_of_data(module)
         if missing:
             raise ValueError("Leyden's loop does not support features of the data module: " + "; ".join(missing))
         early: Any = SimpleNamespace(config=config, fabric=self.fabric, data=None, epoch=0, step=0, metrics={})
@@ -273,7 +273,7 @@ class LoaderData(DataContract):
         return parts, min((first + parts) * size, whole) - first * size
 
     def evaluation_batches(self, split: str, most: int | None = None) -> Iterator[tuple[Any, int]]:
-        with host_state_kept():
+        with keep_host_state():
             loader = self._evaluation[split]
             missing = (self._most_batches(loader) or 0) - (_length(loader) or 0)
             yield from islice(self._evaluation_stream(loader, missing), most)

@@ -103,7 +103,7 @@ def _stages(config: Config, splits: Splits) -> dict[str, float]:
     """CPU milliseconds per image of each stage."""
     with _data(config, splits, 0) as data:
         draws = list(islice((draw for batch in data.order.batches(0) for draw in batch.tolist()), _IMAGES))
-        pairs = data.keyed(draws, 0)
+        pairs = data.with_keys(draws, 0)
         indices = [index for index, _ in pairs]
         batches = [pairs[first : first + config.batch_size] for first in range(0, len(pairs), config.batch_size)]
         source = BatchSources(splits, data.augment)(("train", 0))

@@ -26,7 +26,7 @@ class Normalization:
         self.std = torch.tensor([1.0] * channels if std is None else std).view(1, -1, 1, 1)
         self._on_device = self.mean, self.std
 
-    def scaled(self, images: Tensor) -> Tensor:
+    def scale_images(self, images: Tensor) -> Tensor:
         """uint8 images as new floats from 0 to 1; others as they are."""
         if images.dtype is not torch.uint8:
             return images

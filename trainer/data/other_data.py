@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from ..base.errors import CannotStart, Problem, shortened
+from ..base.errors import CannotStart, Problem, shorten_value
 from ..base.log import log
-from ..config.faults import built
+from ..config.faults import build_checked
 from ..config.locate import locate
 from ..config.schema import DatasetConfig
 from ..core import declarations
@@ -26,7 +26,7 @@ def as_trained(own: DatasetConfig, other: Dataset) -> Any:
         CannotStart: the network was trained on other classes, or on images of another shape.
     """
     try:
-        trained: Any = built("dataset", own, split="train")
+        trained: Any = build_checked("dataset", own, split="train")
     except (CannotStart, ValueError, OSError) as error:
         trained = locate(own.target)
         if declarations.of_dataset(trained).mean is None:
@@ -40,7 +40,7 @@ def as_trained(own: DatasetConfig, other: Dataset) -> Any:
 
 _SHARED: tuple[tuple[str, Callable[[Any], str]], ...] = (
     ("image_shape", lambda shape: f"images of the shape {' x '.join(map(str, shape))}"),
-    ("class_names", lambda names: f"the classes {shortened(list(names), 200)}"),
+    ("class_names", lambda names: f"the classes {shorten_value(list(names), 200)}"),
     ("classes", lambda count: f"{count} classes"),
 )
 """What both datasets must have in common, where both say it, and how it is shown."""

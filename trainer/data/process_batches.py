@@ -57,7 +57,7 @@ class ProcessBatches:
         loader, asked = self._loaders[training]
         asked.kind, asked.pairs = kind, wanted
         for sent in loader:
-            batch, problems = asked.received(sent)
+            batch, problems = asked.receive_batch(sent)
             yield LoadedBatch.of(batch, problems)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class _Wanted:
             self._asked.append((len(pairs), ring, slot))
             yield kind, pairs, slot
 
-    def received(self, sent: SentBatch) -> ReadBatch:
+    def receive_batch(self, sent: SentBatch) -> ReadBatch:
         """The next batch, with its images."""
         samples, ring, slot = self._asked.popleft()
         if ring is not None and slot is not None:

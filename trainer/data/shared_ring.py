@@ -72,7 +72,7 @@ class SharedRing:
         """What was put into a slot, which comes back when nothing refers to it any more."""
         loan = self._memory[slot.start : slot.end]  # an object of its own, which the tensor's memory refers to
         weakref.finalize(loan, self._unused.append, slot.start).atexit = False
-        return slot.layout.placed(torch.from_numpy(loan), samples)
+        return slot.layout.place_batch(torch.from_numpy(loan), samples)
 
 
 class SharedSlots:
@@ -94,4 +94,4 @@ class SharedSlots:
                     os.close(handle)
         if self._memory is None:
             return None
-        return LentBatch(slot.layout.placed(self._memory[slot.start : slot.end], samples))
+        return LentBatch(slot.layout.place_batch(self._memory[slot.start : slot.end], samples))

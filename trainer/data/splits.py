@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..base.open_files import is_lack
 from ..base.rng import seed_host
-from ..config.faults import built
+from ..config.faults import build_checked
 from ..config.schema import DatasetConfig
 from ..core import declarations
 from ..core.protocols import Augmentation, Box, Dataset, Label
@@ -195,10 +195,10 @@ class Splits:
         Raises:
             OSError: the data is missing.
         """
-        whole: Dataset = built("dataset", settings, split="train")
-        test: Dataset | None = built("dataset", settings, split="test") if "test" in whole.splits else None
+        whole: Dataset = build_checked("dataset", settings, split="train")
+        test: Dataset | None = build_checked("dataset", settings, split="test") if "test" in whole.splits else None
         if "val" in whole.splits:
-            return cls(whole, whole, built("dataset", settings, split="val"), test)
+            return cls(whole, whole, build_checked("dataset", settings, split="val"), test)
         held_out = held_out_samples(whole, settings.val_fraction)
         if not held_out.indices:
             return cls(whole, whole, None, test)

@@ -76,7 +76,7 @@ class ThreadedBatches:
                     reading.append(self._begin(split, source, batch))
                 if not reading:
                     return
-                yield self._taken(split, reading)
+                yield self._take_batch(split, reading)
                 if self.count is not None:
                     self.count.after_batch()
         finally:
@@ -97,19 +97,19 @@ class ThreadedBatches:
             self._threads.add(call, samples)
         return _Reading(batch, set(calls))
 
-    def _taken(self, split: str, reading: "deque[_Reading]") -> LoadedBatch:
+    def _take_batch(self, split: str, reading: "deque[_Reading]") -> LoadedBatch:
         first = reading.popleft()
         batch, problems = first.batch.wait()
         if first.batch.layout is not None:
             self._layouts[split] = first.batch.layout
         if self._copies is None or batch is None:
             return LoadedBatch.of(batch, problems)
-        loaded = LoadedBatch.of(batch, problems, self._copies.end(self._copied(first, self._copies)))
+        loaded = LoadedBatch.of(batch, problems, self._copies.end(self._queue_copy(first, self._copies)))
         if reading and reading[0].batch.done and not reading[0].batch.failed:
-            self._copied(reading[0], self._copies)
+            self._queue_copy(reading[0], self._copies)
         return loaded
 
-    def _copied(self, reading: "_Reading", copies: DeviceCopies) -> CopiedBatch:
+    def _queue_copy(self, reading: "_Reading", copies: DeviceCopies) -> CopiedBatch:
         """Queue the copy of a batch that is read, once, and give its memory back."""
         if reading.copy is None:
             reading.copy = copies.begin(reading.batch.wait().batch)

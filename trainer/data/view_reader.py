@@ -65,7 +65,7 @@ class ViewReader:
     def _read(self, dataset: Dataset, index: int, key: int, room: Tensor | None) -> SampleViews:
         if declarations.of_augmentation(self._augment).views is None:
             image, label = dataset[index]
-            return SampleViews(resized(image[None], self._size), label, index, [key], None)
+            return SampleViews(resize_images(image[None], self._size), label, index, [key], None)
         chosen: list[tuple[Box, bool]] = []
 
         def boxes(height: int, width: int) -> list[Box]:
@@ -76,7 +76,7 @@ class ViewReader:
             images, label = crops(dataset, index, boxes, self._size, room)
             flips = [flip for _, flip in chosen]
             if self._mirrors:
-                images, flips = mirrored_views(images, flips, in_place=images is room), [False] * len(flips)
+                images, flips = mirror_views(images, flips, in_place=images is room), [False] * len(flips)
         keys = [key if view == 0 else mix(key, view) for view in range(len(chosen))]
         return SampleViews(images, label, index, keys, flips)
 
@@ -98,13 +98,13 @@ def crops(
         return read(index, boxes, size)
     image, label = dataset[index]
     parts = [
-        resized(image[None, :, top : top + height, left : left + width], size)
+        resize_images(image[None, :, top : top + height, left : left + width], size)
         for left, top, width, height in boxes(*image.shape[-2:])
     ]
     return torch.cat(parts), label
 
 
-def mirrored_views(images: Tensor, flips: Sequence[bool], in_place: bool) -> Tensor:
+def mirror_views(images: Tensor, flips: Sequence[bool], in_place: bool) -> Tensor:
     """The views of a sample, of which those whose flip is true are mirrored."""
     if True not in flips:
         return images
@@ -117,7 +117,7 @@ def mirrored_views(images: Tensor, flips: Sequence[bool], in_place: bool) -> Ten
     return changed
 
 
-def resized(images: Tensor, size: tuple[int, int]) -> Tensor:
+def resize_images(images: Tensor, size: tuple[int, int]) -> Tensor:
     """Images (batch, channels, height, width), uint8 or float, resized by antialiased bilinear interpolation."""
     if tuple(images.shape[-2:]) == size:
         return images

@@ -16,14 +16,14 @@ from lightning.pytorch import LightningModule
 from torch import nn
 from torch.optim import Optimizer
 
-from ..base.errors import CannotStart, Problem, spelled
+from ..base.errors import CannotStart, Problem, spell_value
 from ..base.heartbeat import PREPARATION, START, heartbeat
 from ..base.log import log
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..base.rng import seed_everything
 from ..base.signals import StopRequest
 from ..base.time_limit import TimeLimit
-from ..config.faults import at_fault, built, checked
+from ..config.faults import at_fault, build_checked, check_built
 from ..config.lightning.base_classes import overrides
 from ..config.locate import locate
 from ..config.schema import TASK_LOADERS, Config
@@ -32,18 +32,18 @@ from ..core.callback_contract import CallbackContract
 from ..core.configure_optimizers import Ramped, ScheduleEntry, read_configure_optimizers
 from ..core.data_contract import DataContract
 from ..core.hooks import Hooks
-from ..core.keyed.modules import keyed
-from ..core.lightning_adapter import attach, refused, set_module_precision, unused_of_task
+from ..core.keyed.modules import with_keyed_layers
+from ..core.lightning_adapter import attach, refused_features, set_module_precision, unused_hooks_of_task
 from ..core.lightning_callbacks import observe
 from ..core.loggers.calls import record_when_used, recorded_argument
 from ..core.network.activation_checkpointing import checkpoint_activations
 from ..core.network.freezing import Freezing
-from ..core.network.optimizer import built_optimizer, optimizer_options
+from ..core.network.optimizer import build_optimizer, optimizer_options
 from ..core.network.parameter_groups import Options
 from ..core.network.trained_network import network_of
 from ..core.state import RunState
 from ..core.strategy_contract import StrategyContract, contract_of
-from ..core.sync_batchnorm import synchronized
+from ..core.sync_batchnorm import with_synchronized_norms
 from ..core.task_contract import takes_multi_label
 from ..data.datamodule import ImageData
 from ..data.lightning_data import LoaderData
@@ -103,12 +103,14 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     state.write_copies = partial(write_copies, state)
     state.batchnorm_statistics = partial(batchnorm_statistics, state)
     state.hooks = Hooks(*[m for m in (task, data.user_module) if m is not None])
-    state.callbacks = {n: built(f"callbacks.{n}", node) for n, node in config.callbacks.items() if node is not None}
+    state.callbacks = {
+        n: build_checked(f"callbacks.{n}", node) for n, node in config.callbacks.items() if node is not None
+    }
     if config.trainer.profiler is not None:
         state.callbacks["profiler"] = StepProfiler(config.trainer.profiler)
     attach(task, state)
     observe(state)
-    for setup in state.hooks.observed("setup"):
+    for setup in state.hooks.observing_methods("setup"):
         setup("fit")
     if isinstance(data, TaskLoaderData):
         with heartbeat.phase(PREPARATION):
@@ -124,10 +126,10 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     share_batches(state)
     task.configure_model()
     if config.trainer.sync_batchnorm and fabric.world_size > 1:
-        synchronized(task, state.padding)
+        with_synchronized_norms(task, state.padding)
     if config.trainer.exact_dropout:
         state.sample_keys.device = fabric.device
-        keyed(task, state.sample_keys)
+        with_keyed_layers(task, state.sample_keys)
     checkpoint_activations(network_of(task), config.trainer.activation_checkpointing)
     if config.trainer.channels_last:
         task.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it
@@ -166,7 +168,7 @@ def make_loggers(config: Config, run_dir: Path) -> list[Logger]:
     loggers: list[Logger] = []
     for name, node in nodes.items():
         known = recorded_argument(run_dir, name, locate(node.target))
-        loggers.append(built(f"logger.{name}", node, root_dir=folder, save_dir=folder, **known))
+        loggers.append(build_checked(f"logger.{name}", node, root_dir=folder, save_dir=folder, **known))
         record_when_used(run_dir, name, loggers[-1])
     return loggers
 
@@ -183,7 +185,7 @@ def make_fabric(config: Config, loggers: Sequence[Logger]) -> Fabric:
         accelerator=SharedCUDA() if kind == "cuda" and in_group and shares_gpus() else kind,
         devices=own_device(config) if alone else config.topology.devices_per_node,
         num_nodes=1 if alone else config.topology.nodes,
-        strategy=built(
+        strategy=build_checked(
             "strategy",
             config.strategy,
             any_kind=False,
@@ -273,20 +275,20 @@ def make_task(config: Config, data: DataContract | None, contract: StrategyContr
     values = {"classes": known_data.classes, "image_shape": known_data.image_shape}
     known = {name: value for name, value in values.items() if value is not None}
     if config.model is None:
-        task = built("task", config.task, **known)
+        task = build_checked("task", config.task, **known)
         log.info("task %s brings its own network (model=null)", config.task.target)
         if config.trainer.compile:
             log.warning("trainer.compile compiles what model names: the task's own network is not compiled")
     else:
         with contract.build_context():
-            model: nn.Module = built("model", config.model, **known, seed=config.seed)
+            model: nn.Module = build_checked("model", config.model, **known, seed=config.seed)
         compile_network(model, config.trainer.compile)
-        task = built("task", config.task, model=model, **known)
+        task = build_checked("task", config.task, model=model, **known)
     _refuse_other_targets(task, known_data)
-    missing = refused(task)
+    missing = refused_features(task)
     if missing:
         raise ValueError("Leyden's loop does not offer what the task asks for: " + "; ".join(missing))
-    for name in unused_of_task(task) if data is not None else ():
+    for name in unused_hooks_of_task(task) if data is not None else ():
         text = "%s.%s is not used: the data is what dataset says; dataset=null takes the task's own loaders"
         log.info(text, type(task).__name__, name)
     return task
@@ -301,11 +303,11 @@ def _refuse_one_class(config: Config, data: DataContract) -> None:
     if classes is None or classes > 1 or takes_multi_label(task) is not False:
         return
     root = config.dataset.arguments.get("root")
-    key, value = ("dataset", config.dataset.target) if root is None else ("dataset.root", shown(Path(str(root))))
+    key, value = ("dataset", config.dataset.target) if root is None else ("dataset.root", shorten_path(Path(str(root))))
     names = f", {', '.join(map(str, data.class_names))}" if data.class_names else ""
     where, other = data.missed_classes
     text = f"there is {classes} class{names}, and {task.__name__} predicts one of at least two{where}"
-    raise CannotStart(Problem(key, text, value, f"{key}={spelled(shown(Path(other)))}" if other else ""))
+    raise CannotStart(Problem(key, text, value, f"{key}={spell_value(shorten_path(Path(other)))}" if other else ""))
 
 
 def _refuse_other_targets(task: LightningModule, data: DataContract) -> None:
@@ -333,7 +335,7 @@ def make_optimizer(
     if config.optimizer is None:
         text = f"is null, and {type(task).__name__} has no configure_optimizers"
         raise CannotStart(Problem("optimizer", text, remedy="optimizer=sgd"))
-    optimizer = built_optimizer(config, task, options)
+    optimizer = build_optimizer(config, task, options)
     if config.schedule is None:
         return optimizer, []
     return optimizer, make_schedules(config, optimizer, state.total_steps, state.steps_per_epoch)
@@ -369,7 +371,7 @@ def make_schedules(config: Config, optimizer: Optimizer, total_steps: int, steps
         warnings.simplefilter("ignore")
         with at_fault("schedule", settings):
             scheduler = constructor(optimizer, **arguments)
-    checked("schedule", settings, scheduler)
+    check_built("schedule", settings, scheduler)
     ramp = scheduler.ramp if isinstance(scheduler, Ramped) else None
     by_step = [] if ramp is None else [ScheduleEntry(ramp, "step")]
     return [*by_step, ScheduleEntry(scheduler, settings.interval, settings.frequency, settings.monitor)]

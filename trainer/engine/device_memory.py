@@ -9,7 +9,7 @@ from ..base.errors import Explained
 from ..base.heartbeat import heartbeat
 from ..config.locate import locate
 from ..config.schema import Config
-from ..config.strategy_class import declared_before_import, declared_by
+from ..config.strategy_class import declarations_before_import, declarations_of
 
 GB = 1e9
 
@@ -50,7 +50,7 @@ def _is_out_of_memory(error: RuntimeError | MemoryError) -> bool:
 def _less(config: Config) -> Iterator[str]:
     """Overrides with which the run needs less memory."""
     target = config.strategy.target
-    declared = declared_before_import(target) or declared_by(locate(target))
+    declared = declarations_before_import(target) or declarations_of(locate(target))
     parts = 2 * config.trainer.accumulate_grad_batches
     if config.batch_size >= parts * config.topology.workers:
         yield f"trainer.accumulate_grad_batches={parts} (the same batch, in more parts)"

@@ -13,7 +13,7 @@ from ..core.eval_weights import EvalWeights
 from ..core.hooks import positional
 from ..core.lightning_adapter import batch_transfer
 from ..core.metric_log import MetricLog
-from ..core.state import RunState, limited
+from ..core.state import RunState, limit_batches
 from ..core.trainer_view.view import view_of
 from .step_module import run_step, untouched_metrics
 
@@ -64,7 +64,7 @@ def _evaluate_batches(
 ) -> None:
     state.hooks(f"on_{stage}_start")
     state.hooks(f"on_{stage}_epoch_start")
-    batches = limited(limit, state.data.evaluation_steps(split), state.config)
+    batches = limit_batches(limit, state.data.evaluation_steps(split), state.config)
     transfer, taken = batch_transfer(state), positional(getattr(state.task, f"{stage}_step"))
     all_samples = 0
     for index, (batch, samples) in enumerate(state.data.evaluation_batches(split, batches)):

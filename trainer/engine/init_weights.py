@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ..base.errors import listed
+from ..base.errors import join_names
 from ..base.log import log
 from ..config.hub_weights import digest_of
 from ..config.schema import PinnedWeights
@@ -87,7 +87,7 @@ def _refuse_fresh(what: str, names: list[str]) -> None:
     """Raise ValueError if there are tensors that an evaluation would take as they are drawn."""
     if names:
         text = "does not have all of a network for this data, and what is not trained cannot be evaluated"
-        raise ValueError(f"{what} {text}: {listed(names, 6)}")
+        raise ValueError(f"{what} {text}: {join_names(names, 6)}")
 
 
 def load_pretrained(
@@ -101,7 +101,7 @@ def load_pretrained(
     named = source if isinstance(source, str) else source.source
     weights = weights_of("model.pretrained", source)
     of_model = {name: shape for name, shape in own.items() if name.startswith("model.")} or own
-    taken, head = matched(f"model.pretrained={named}", weights, _names_in(weights, task, of_model), of_model)
+    taken, head = match_tensors(f"model.pretrained={named}", weights, _names_in(weights, task, of_model), of_model)
     if whole:
         _refuse_fresh(f"model.pretrained={named}", head)
     _load(task, taken, f"model.pretrained={named}")
@@ -109,7 +109,7 @@ def load_pretrained(
     return f"model.pretrained {named}: {len(taken)} of {len(of_model)} tensors{fresh}"
 
 
-def matched(
+def match_tensors(
     what: str, weights: Mapping[str, Tensor], names: Mapping[str, str], own: Mapping[str, torch.Size]
 ) -> tuple[dict[str, Tensor], list[str]]:
     """The tensors of a network among those of a file, all but an output layer of another number of classes.

@@ -20,7 +20,7 @@ from ..core.checkpoints.checkpoint_io import NotFinite
 from ..core.communication.plain_values import all_gather_values, broadcast_value
 from ..core.metric_log import NoReduction
 from ..core.state import RunState
-from ..core.stragglers import gathered_times
+from ..core.stragglers import gather_times
 from ..core.trainer_view.view import view_of
 from ..runs.goodput import goodput
 from . import device_memory
@@ -92,7 +92,7 @@ def _train_and_save(state: RunState, epoch: type["Epoch"]) -> None:
 def _train(state: RunState, epoch: type["Epoch"]) -> None:
     progress = ProgressFile(state)
     with torch.autograd.set_detect_anomaly(state.config.trainer.detect_anomaly):
-        while not _finished(state):
+        while not _is_finished(state):
             if state.step == state.leaves_at:
                 raise HandedOff
             epoch(state, progress).run()
@@ -106,7 +106,7 @@ def _begin_time(state: RunState) -> None:
         state.stop_reason = limit.reason
 
 
-def _finished(state: RunState) -> bool:
+def _is_finished(state: RunState) -> bool:
     at_end = state.step >= state.total_steps or state.epoch >= state.config.trainer.max_epochs
     return at_end or state.stop_reason is not None
 
@@ -272,7 +272,7 @@ class Epoch:
         steps = state.times.steps - before.steps
         if self.asynchronous or state.fabric.world_size == 1 or not steps:
             return {}
-        times = gathered_times(state.fabric, state.times, before)
+        times = gather_times(state.fabric, state.times, before)
         return state.stragglers.add(times, state.fabric.global_rank, steps, state.step)
 
     def save(self) -> None:
@@ -292,7 +292,9 @@ class Epoch:
         state = self.state
         self.step.clock.read()
         limited = state.time_limit.seconds is not None
-        signal = state.stop_request.agreed(all_gather_values) if limited else state.stop_request.received()
+        signal = (
+            state.stop_request.agreed_signal(all_gather_values) if limited else state.stop_request.received_signal()
+        )
         self.save()
         if signal is not None:
             raise Stopped

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..base.errors import NotFiniteValue
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..core.state import RunState
 
 
@@ -16,7 +16,7 @@ def how_to_go_on(state: RunState) -> str:
     if state.last_checkpoint is None:
         return helps
     key = "init_from" if state.config.model is None else "model.pretrained"
-    return f"{helps}, which begins with the last checkpoint's weights by {key}={shown(state.run_dir)}"
+    return f"{helps}, which begins with the last checkpoint's weights by {key}={shorten_path(state.run_dir)}"
 
 
 class Losses:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..base.errors import listed
+from ..base.errors import join_names
 from ..base.log import log
 from ..base.rng import mix, set_host_seed
 from ..core.batch import Part
@@ -50,16 +50,16 @@ class PartDraws:
 
 def run_watched(state: RunState, step: str, *arguments: Any) -> Any:
     """`run_step`, saying in the log which modules have drawn from the process's generators meanwhile."""
-    with watched(state) as found:
+    with watch_generators(state) as found:
         output = run_step(state, step, *arguments)
     state.drawing = found
     if found:
-        log.info("draws of %s depend on the number of workers; a resume on as many repeats them", listed(found, 8))
+        log.info("draws of %s depend on the number of workers; a resume on as many repeats them", join_names(found, 8))
     return output
 
 
 @contextmanager
-def watched(state: RunState) -> Iterator[list[str]]:
+def watch_generators(state: RunState) -> Iterator[list[str]]:
     """The innermost modules of the task whose forward moves a generator, as "name (class)", in the order of the calls.
 
     Hooks compare the generators' states at each beginning and end of a forward. A compiled model is not looked into:

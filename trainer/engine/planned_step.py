@@ -7,8 +7,8 @@ from ..base.errors import ConfigError
 from ..base.log import log
 from ..config.schema import Config
 from ..core.step_timer import StepTimes
-from ..planner.kept_plans import kept
-from ..planner.plans import summarized
+from ..planner.kept_plans import newest_plan
+from ..planner.plans import summarize
 
 LONG_S = 60.0
 """Seconds of training from which counting a step anew, a second or two, is not noticed."""
@@ -22,7 +22,7 @@ def planned_beside_measured(config: Config, times: StepTimes) -> dict[str, Any] 
     """
     if not times.steps:
         return None
-    planned = kept(config) or (_planned_now(config) if times.total >= LONG_S else None)
+    planned = newest_plan(config) or (_plan_now(config) if times.total >= LONG_S else None)
     if planned is None:
         return None
     measured = {
@@ -32,11 +32,11 @@ def planned_beside_measured(config: Config, times: StepTimes) -> dict[str, Any] 
     return {**planned, **measured}
 
 
-def _planned_now(config: Config) -> Mapping[str, Any] | None:
+def _plan_now(config: Config) -> Mapping[str, Any] | None:
     from ..planner.plan import plan
 
     try:
-        return summarized(plan(config))
+        return summarize(plan(config))
     except ConfigError:  # a figure is missing, or fake tensors cannot run the network
         return None
     except Exception as error:  # the run is over, and its summary not written yet

@@ -7,9 +7,9 @@ from rich.console import Console
 from rich.table import Table
 
 from ..base.log import log
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..base.versions import versions
-from ..config.hyperparameters import hyperparameters, title, varied
+from ..config.hyperparameters import hyperparameters, title, varied_names
 from ..config.lightning.base_classes import overrides
 from ..core import threads
 from ..core.loggers.calls import call_logger
@@ -22,7 +22,7 @@ from ..data.contents.chance import not_learned
 from ..hardware import cpu_contention
 from ..runs import checkpoints
 from ..runs.goodput import goodput
-from ..runs.sessions import merged, totals
+from ..runs.sessions import merge_sessions, totals
 from ..runs.summary import read_summary, write_summary
 from .planned_step import planned_beside_measured, planned_line
 
@@ -43,7 +43,7 @@ def announce(state: RunState) -> None:
     parts = f" in {accumulated} parts" if accumulated > 1 else ""
     who = f"{workers}{' virtual' * (config.worker_processes < workers)} worker{'s' * (workers > 1)}"
     if state.resumed_from is None:
-        log.info("run folder: %s", shown(state.run_dir))
+        log.info("run folder: %s", shorten_path(state.run_dir))
     found.announce(state.data.found, state.run_dir)
     log.info(
         "%s on %s, %s%s, batch %d (%d a worker%s), %d steps an epoch, %d in all, %s parameters",
@@ -69,7 +69,7 @@ def summarize(state: RunState, status: str, throughput: float, communication: di
     def relative(path: Path) -> str:
         return str(path.relative_to(state.run_dir))
 
-    sessions = merged(state.earlier_sessions, [state.session_record()])
+    sessions = merge_sessions(state.earlier_sessions, [state.session_record()])
     if not times.steps and sessions:  # all was trained before this session, which has only tested it
         throughput = sessions[-1]["samples_per_second"]
     good = goodput(sessions)
@@ -142,7 +142,7 @@ def _totals(sent: dict[str, float]) -> dict[str, float]:
 
 def _log_hyperparameters(state: RunState) -> None:
     config = state.config
-    name, parameters, differ = title(config, state.run_dir), hyperparameters(config), varied(config.composition)
+    name, parameters, differ = title(config, state.run_dir), hyperparameters(config), varied_names(config.composition)
     for logger in state.fabric.loggers:
         if isinstance(logger, LoggerContract):
             call_logger(logger, logger.log_final, name, parameters, differ, _columns(state))
@@ -192,7 +192,7 @@ def print_end(state: RunState) -> None:
     weak = not_learned(summary["metrics"], state.data.found, state.config)
     if weak is not None and not state.config.trainer.fast_dev_run:
         log.warning("%s", weak)
-    name = shown(state.run_dir)
+    name = shorten_path(state.run_dir)
     log.info("next:  leyden view %s    # TensorBoard", name)
     if summary["status"] != "done":
         log.info("       leyden resume %s", name)

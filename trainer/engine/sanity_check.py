@@ -1,7 +1,7 @@
 """A few validation batches before the training: trainer.num_sanity_val_steps."""
 
 from ..base import rng
-from ..core.state import RunState, limited
+from ..core.state import RunState, limit_batches
 from ..core.trainer_view.view import view_of
 from .evaluate import evaluate
 from .step_module import untouched_metrics
@@ -17,7 +17,7 @@ def sanity_check(state: RunState) -> None:
     begun = state.step > 0 or state.resumed_from is not None
     if trainer.num_sanity_val_steps == 0 or begun or trainer.fast_dev_run or not state.data.has("val"):
         return
-    steps = limited(trainer.val_limit, state.data.evaluation_steps("val"), state.config)
+    steps = limit_batches(trainer.val_limit, state.data.evaluation_steps("val"), state.config)
     if trainer.num_sanity_val_steps > 0:
         steps = min(steps, trainer.num_sanity_val_steps)
     view = view_of(state)

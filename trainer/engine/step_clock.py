@@ -79,7 +79,7 @@ class StepClock:
             self._ledger.waits.rename(_DRAWING, _OUTSIDE)
         self._count_sent()
 
-    def updated(self, samples: int) -> None:
+    def end_update(self, samples: int) -> None:
         """The optimizer's step has been made; callbacks and logging follow.
 
         Args:

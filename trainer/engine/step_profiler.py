@@ -5,7 +5,7 @@ from typing_extensions import override
 
 from ..base.heartbeat import PHASES, heartbeat
 from ..base.log import log
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..config.schema import ProfilerOptions
 from ..core.callback_contract import CallbackContract
 from ..core.state import RunState
@@ -85,4 +85,4 @@ class StepProfiler(CallbackContract):
         self._profile.export_chrome_trace(str(file))
         self._profile = self._phase = None
         if state.fabric.is_global_zero:
-            log.info("profile: %s, for ui.perfetto.dev", shown(file))
+            log.info("profile: %s, for ui.perfetto.dev", shorten_path(file))

@@ -11,12 +11,12 @@ from ..base.atomic_file import write_atomically
 from ..base.errors import CannotStart, Problem
 from ..base.heartbeat import CALLBACKS, START, SYNCHRONIZATION, heartbeat
 from ..base.log import log
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..base.regular_file import NotRegularFile
 from ..base.signals import STATUS, StopRequest
 from ..config.ended_runs import end_reason
 from ..config.evaluation_data import evaluates_initial_weights, metrics_file, own_dataset
-from ..config.faults import stated
+from ..config.faults import as_problem
 from ..config.job import JobSpec
 from ..core.callback_contract import CallbackContract
 from ..core.checkpoints import checkpoint_io
@@ -27,13 +27,13 @@ from ..core.checkpoints.sharded_checkpoint import CheckpointShards
 from ..core.communication.plain_values import all_gather_values, broadcast_value
 from ..core.loggers.files import cut_logger
 from ..core.state import RunState
-from ..data.contents.identity import accepted, changes_since, digest_of, other_content
+from ..data.contents.identity import changes_since, digest_of, is_accepted, other_content
 from ..data.datamodule import ImageData
-from ..data.evaluation_views import averaged_over_views
+from ..data.evaluation_views import average_over_views
 from ..diagnostics.preflight.disk_space import check_disk_space
 from ..diagnostics.preflight.machines import check_machines
 from ..diagnostics.preflight.transport import check_transport, enable_nccl_log
-from ..runs.sessions import Session, merged
+from ..runs.sessions import Session, merge_sessions
 from ..runs.summary import read_sessions, write_summary
 from .build import assemble
 from .checkpoints import checkpoint
@@ -76,7 +76,7 @@ def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
         continued = not begins and continue_from(state, job.checkpoint, to_evaluate=job.is_evaluation)
         if not continued and job.is_evaluation and not begins:
             ended = end_reason(job, ())
-            how = f"; leyden resume {shown(run_dir)} makes one" if ended is None else f": the run {ended}"
+            how = f"; leyden resume {shorten_path(run_dir)} makes one" if ended is None else f": the run {ended}"
             raise CannotStart(f"{run_dir} has no checkpoint to evaluate{how}")
         if not continued:
             load_initial_weights(state)
@@ -92,7 +92,7 @@ def prepare(job: JobSpec, stop_request: StopRequest) -> RunState:
             raise
         raise CannotStart(str(error)) from error
     except (ValueError, OSError) as error:
-        raise CannotStart(stated(str(error))) from error
+        raise CannotStart(as_problem(str(error))) from error
 
 
 def recognize_content(state: RunState, resumed: bool) -> None:
@@ -101,13 +101,13 @@ def recognize_content(state: RunState, resumed: bool) -> None:
     Raises:
         CannotStart: it is another, which the user has not accepted.
     """
-    changed, is_accepted, digest = list[str](), False, None
+    changed, accepted, digest = list[str](), False, None
     if state.fabric.is_global_zero:
         if resumed:
-            changed, is_accepted = changes_since(state.run_dir, state.data.found), accepted(state.run_dir)
+            changed, accepted = changes_since(state.run_dir, state.data.found), is_accepted(state.run_dir)
         digest = digest_of(state.data.found)
-    changed, is_accepted, state.content = broadcast_value([changed, is_accepted, digest], state.fabric.strategy)
-    if changed and not is_accepted:
+    changed, accepted, state.content = broadcast_value([changed, accepted, digest], state.fabric.strategy)
+    if changed and not accepted:
         raise CannotStart(other_content(state.run_dir, changed))
     state.has_other_content = bool(changed)
     if changed:
@@ -195,7 +195,7 @@ def train(state: RunState) -> str:
     try:
         fit(state, Epoch if state.contract.ticket_source is None else TicketEpoch)
     except Stopped:
-        status = stopped_status(state)
+        status = status_of_stop(state)
     else:
         state.loss_watch.refuse_untrained(state.task)
         status = test(state)
@@ -211,12 +211,12 @@ def begin(state: RunState) -> None:
     workers = state.fabric.world_size
     state.session = Session.begun(state.step, state.samples, workers)
     if state.fabric.is_global_zero:
-        state.earlier_sessions = merged(state.earlier_sessions, read_sessions(state.run_dir))
+        state.earlier_sessions = merge_sessions(state.earlier_sessions, read_sessions(state.run_dir))
         now = {"status": "running", "world_size": workers, "steps": state.step}
         write_summary(state.run_dir, {**now, "sessions": state.earlier_sessions})
 
 
-def stopped_status(state: RunState) -> str:
+def status_of_stop(state: RunState) -> str:
     """The status of a run that a signal has stopped."""
     assert state.stop_request.signal is not None
     status = STATUS[state.stop_request.signal]
@@ -254,7 +254,7 @@ def evaluate_only(state: RunState) -> str:
     for split in ("val", "test"):
         if not state.data.has(split):
             continue
-        with averaged_over_views(state.task, state.data.views, state.data.classes):
+        with average_over_views(state.task, state.data.views, state.data.classes):
             values = evaluate(state, split, 1.0)
         found |= values
         for name, value in values.items():
@@ -282,4 +282,4 @@ def _write_metrics(file: Path, state: RunState, metrics: dict[str, float]) -> No
         write_atomically(file, json.dumps({**about, "metrics": values}, indent=2) + "\n")
     except OSError as error:
         raise CannotStart(f"{file} cannot be written: {error.strerror or error}") from error
-    log.info("written to %s", shown(file))
+    log.info("written to %s", shorten_path(file))

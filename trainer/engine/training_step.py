@@ -57,12 +57,12 @@ class TrainingStep:
         self._draws = PartDraws(state)
         self._can_skip_sync = can_skip_sync(state.fabric.strategy)
         hooks = state.hooks
-        self._on_batch_start = hooks.bound("on_train_batch_start")
-        self._on_batch_end = hooks.bound("on_train_batch_end")
-        self._before_backward = hooks.bound("on_before_backward")
-        self._after_backward = hooks.bound("on_after_backward")
-        self._before_zero_grad = hooks.bound("on_before_zero_grad")
-        self._before_optimizer_step = hooks.bound("on_before_optimizer_step")
+        self._on_batch_start = hooks.bind_hook("on_train_batch_start")
+        self._on_batch_end = hooks.bind_hook("on_train_batch_end")
+        self._before_backward = hooks.bind_hook("on_before_backward")
+        self._after_backward = hooks.bind_hook("on_after_backward")
+        self._before_zero_grad = hooks.bind_hook("on_before_zero_grad")
+        self._before_optimizer_step = hooks.bind_hook("on_before_optimizer_step")
         # If a hook reads the gradients they are zeroed as in Lightning, after the forward; else before it, which takes
         # less memory.
         self._zeroes_late = self._before_zero_grad is not None and not state.contract.gradients_in_forward
@@ -108,7 +108,7 @@ class TrainingStep:
             heartbeat.enter(CALLBACKS)
             self._end_batch(batch)
             if part.ends_step:
-                clock.updated(samples)
+                clock.end_update(samples)
                 self.incomplete = False
                 return samples
 

@@ -13,7 +13,7 @@ from ..hardware.comm_env import apply
 from ..hardware.discovery.addresses import interface_towards
 from ..launch.external.announcement import Announcement
 from ..launch.external.placement import processes_per_node, role_of
-from ..launch.external.received_run import received
+from ..launch.external.received_run import receive_run
 from ..launch.external.rendezvous import ExternalRendezvous
 from ..launch.external.starters import LAUNCHER
 from ..launch.external.stop_relay import StopRelay
@@ -50,7 +50,7 @@ def lead(job: JobSpec, listens: bool = True) -> int:
     config = (job.run_dir / FROZEN).read_text(encoding="utf-8") if given else ""
     run = Announcement(*job.to_argv(), store.host, store.port, folder_mark(job.run_dir), config)
     secret = given or shared_secret(job.run_dir)
-    rendezvous.announce(run.signed(secret))
+    rendezvous.announce(run.sign(secret))
     job = replace(job, shares_folder=rendezvous.begin(job.run_dir, job.config.servers > 0))
     return _work(job, rendezvous, run, secret, listens)
 
@@ -66,7 +66,7 @@ def follow(rendezvous: ExternalRendezvous, listens: bool = True) -> int:
     if not run.folder:
         return run.code
     try:
-        own = received(run)
+        own = receive_run(run)
     except ConfigError as refusal:
         rendezvous.await_begin(False, refusal)
         return 2

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..config.ended_runs import changed_since_end, end_reason
+from ..config.ended_runs import end_reason, keys_changed_since_end
 from ..config.job import JobSpec
 from ..launch.agent import first_usable
 from ..launch.multi_node import follow, lead, run_node
 from ..launch.rendezvous import Rendezvous
 from ..launch.signals import ReceivedSignals
 from ..launch.slurm.batch_script import folder, script_path
-from ..launch.slurm.rendezvous import JOIN_TIMEOUT_S, own_address, published, shared_folder, wait_for_leader
+from ..launch.slurm.rendezvous import JOIN_TIMEOUT_S, own_address, publish_address, shared_folder, wait_for_leader
 from ..launch.store import listening_socket
 from ..launch.worker_group import WorkerSpec
 from ..runs.checkpoints import intact
@@ -50,7 +50,7 @@ def _run(argv: Sequence[str]) -> int:
     except OSError as error:
         raise ValueError(f"the run's config cannot be read: {error}") from error
     spec = worker_spec(replace(job, checkpoint=starting_point(job)))
-    ended = None if job.is_evaluation else end_reason(spec, changed_since_end(job.run_dir))
+    ended = None if job.is_evaluation else end_reason(spec, keys_changed_since_end(job.run_dir))
     if ended is not None:
         # requeued after its end: by Slurm, which had lost a node, or by hand
         print(f"nothing is left to train: the run {ended}", flush=True)
@@ -69,7 +69,7 @@ def _part(job: WorkerSpec, signals: ReceivedSignals) -> int:
     folder(shared).mkdir(parents=True, exist_ok=True)
     if _node() != 0:
         return follow(job, wait_for_leader(shared, signals), signals, shared)
-    with listening_socket(own_address(job.config)) as listening, published(job, listening):
+    with listening_socket(own_address(job.config)) as listening, publish_address(job, listening):
         host, port = listening.getsockname()[:2]
         return lead(job, Rendezvous(host, port, JOIN_TIMEOUT_S, replaceable=False), listening, signals, shared)
 

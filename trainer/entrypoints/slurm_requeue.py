@@ -53,7 +53,7 @@ def main(run_dir: Path, verb: str, code: int, queried: QueriedJob | None = None)
     trials = trials_in(run_dir)
     step = sum(_step(run) for run in trials or [run_dir])
     counted = f"step {step}" + (f" (the sum over its {len(trials)} trials)" if trials else "")
-    why_not = _stopped(run_dir, queried.state if queried is not None else state_of(job))
+    why_not = _stopped_state(run_dir, queried.state if queried is not None else state_of(job))
     if not why_not and before and step <= before[-1]:
         # preempted by Slurm for another job: that ends, so a start without progress is no loop
         preempted = queried.is_being_preempted if queried is not None else is_being_preempted(job)
@@ -76,7 +76,7 @@ def _step(run_dir: Path) -> int:
     return max((step_of(path) for path in intact(run_dir)), default=0)
 
 
-def _stopped(run_dir: Path, state: str | None) -> str:
+def _stopped_state(run_dir: Path, state: str | None) -> str:
     if (run_dir / STOP_REQUESTED).exists():
         return "its run was asked to stop"
     if state not in _RUNNING:

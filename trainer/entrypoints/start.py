@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def start(run_dir: Path, verb: str = "train", checkpoint: Path | None = None) -> int:
     """The job of a frozen run, done (`start_job`)."""
-    return start_job(JobSpec.loaded(run_dir, verb, checkpoint))
+    return start_job(JobSpec.load(run_dir, verb, checkpoint))
 
 
 def start_job(job: JobSpec) -> int:

@@ -80,7 +80,7 @@ def cores_of_device(topology: Topology, device: int | None, found: Processors) -
     return set(found.threads_of_socket[socket]) if socket < found.sockets else set()
 
 
-def described(topology: Topology, environment: Mapping[str, str], root: Path = Path("/")) -> list[str]:
+def describe_binding(topology: Topology, environment: Mapping[str, str], root: Path = Path("/")) -> list[str]:
     """One line for each worker of this node that is bound."""
     found = processors(root)
     workers = range(topology.devices_per_node if topology.device.sockets is not None else 0)

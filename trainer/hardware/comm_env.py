@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Literal
 
 from ..base.atomic_file import write_atomically
-from ..base.errors import Problem, listed, nearest, raise_all
-from .affinity import described
+from ..base.errors import Problem, join_names, nearest, raise_all
+from .affinity import describe_binding
 from .discovery.network import interfaces, ports
 from .schema import Topology
 from .topology import device_kind
@@ -136,7 +136,7 @@ def _interface_problem(name: str, variables: Sequence[str], root: Path) -> Itera
     usable = [other for other, state in there.items() if state in USABLE]
     text = f"this machine's network interface {name} is {there[name]}" if name in there else "no such network interface"
     close = nearest(name, [other for other in usable if other != "lo"]) or (usable or ["null"])[-1]
-    text += f"; up are {listed(usable) or 'none'} ({' and '.join(variables)} in the environment name one, too)"
+    text += f"; up are {join_names(usable) or 'none'} ({' and '.join(variables)} in the environment name one, too)"
     yield Problem("topology.fabric.interface", text, name, f"topology.fabric.interface={close}")
 
 
@@ -147,7 +147,7 @@ def _adapter_problems(names: Sequence[str], root: Path) -> Iterator[Problem]:
     if absent:
         # NCCL would silently use the interface's sockets instead, at a tenth of the speed.
         adapters = list(dict.fromkeys(port.adapter for port in there))
-        text = f"this machine has no adapter {listed(absent)}; it has {listed(adapters) or 'none'}"
+        text = f"this machine has no adapter {join_names(absent)}; it has {join_names(adapters) or 'none'}"
         remedy = f"topology.fabric.adapters=[{','.join(adapters)}]" if adapters else "topology.fabric.kind=ethernet"
         yield Problem("topology.fabric.adapters", text, f"[{','.join(names)}]", remedy)
 
@@ -175,6 +175,6 @@ def apply(topology: Topology, run_dir: Path | None, node: int = 0) -> None:
     for line in effective:
         if line not in quiet:
             print(f"environment: {line}", flush=True)
-    saved = [*effective, *described(topology, environment)]
+    saved = [*effective, *describe_binding(topology, environment)]
     if saved and run_dir is not None:
         write_atomically(run_dir / FILE, "\n".join(saved) + "\n")

@@ -15,7 +15,7 @@ from ..config.schema import Config, load
 from ..launch.authentication import AuthenticatedListener
 from ..launch.channel import MessageChannel
 from ..launch.store import listening_socket
-from ..runs.checkpoints import saved, step_of
+from ..runs.checkpoints import saved_checkpoints, step_of
 from ..runs.folder import storage_of
 from ..runs.lease import hold_lease
 from ..runs.summary import read_summary, write_summary
@@ -136,7 +136,7 @@ class Coordinator:
     def _coordinate(self) -> None:
         self._dispatcher = self._make_dispatcher()
         self._accept_workers()
-        while not self._finished():
+        while not self._is_finished():
             if self._ended is None:
                 self._dispatcher.assign()
             self._poll_workers()
@@ -181,7 +181,7 @@ class Coordinator:
             self._connecting.remove(channel)
             _report_closed("a connection", channel.error)
 
-    def _finished(self) -> bool:
+    def _is_finished(self) -> bool:
         if self._ended is None:
             lost = any(handle.lost for handle in self._handles.values())
             if self._group_failed.is_set() or self._closed.is_set() or lost:
@@ -253,7 +253,7 @@ class Coordinator:
         if self._ended == STOPPED:
             for trial in self._trials.values():
                 if not trial.finished:
-                    steps = max(map(step_of, saved(trial.folder)), default=0)
+                    steps = max(map(step_of, saved_checkpoints(trial.folder)), default=0)
                     ended = {"status": self._status, "steps": steps}
                     write_summary(trial.folder, {**read_summary(trial.folder), **ended})
         timeline = self._dispatcher.timeline

@@ -56,7 +56,7 @@ class CoordinatorClient:
     """
 
     def __init__(self, address: str, transport: Transport, on_stop: Callable[[], None]):
-        self._channel = MessageChannel(_connected(address), FROM_COORDINATOR)
+        self._channel = MessageChannel(_connect(address), FROM_COORDINATOR)
         self._transport = transport
         self._orders: deque[SubEpochOrder] = deque()
         self._outgoing: deque[WorkerMessage] = deque()
@@ -134,7 +134,7 @@ class CoordinatorClient:
             self._changed.notify_all()
 
 
-def _connected(address: str) -> socket.socket:
+def _connect(address: str) -> socket.socket:
     """An authenticated connection to the coordinator, which may still import."""
     host, _, port = address.rpartition(":")
     end = time.monotonic() + _CONNECT_S

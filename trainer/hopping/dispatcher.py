@@ -62,7 +62,7 @@ class Dispatcher:
         self._restore_positions(epochs)
         self.table = LiveTable(trials, self._progress, workers, settings.metric, terminal)
         self._early_stopping = TrialEarlyStopping(settings, run_dir, epochs)
-        self._stop_early(list(self._early_stopping.replayed()))
+        self._stop_early(list(self._early_stopping.replay_reports()))
         self.timeline = Timeline(run_dir, workers, [folder.name for folder in settings.folders(run_dir)])
         self._placement = SnapshotPlacement(handles, workers, self.timeline)
 
@@ -124,7 +124,7 @@ class Dispatcher:
         )
 
     def copied(self, handle: WorkerHandle, message: SnapshotCopied) -> None:
-        self._placement.copied(self._trials[message.trial], handle.rank, message.number)
+        self._placement.add_copy(self._trials[message.trial], handle.rank, message.number)
 
     def started(self, handle: WorkerHandle, message: SubEpochStarted) -> None:
         assert handle.current is not None
@@ -133,7 +133,7 @@ class Dispatcher:
         trial = self._trials[handle.current.sub_epoch.model]
         trial.trained_by = handle.rank
         self.timeline.hop_took(message.hop)
-        self._placement.arrived(trial, handle.rank)
+        self._placement.record_arrival(trial, handle.rank)
 
     def completed(self, handle: WorkerHandle, message: SubEpochCompleted) -> None:
         sub_epoch = self._pop_current(handle, message)
@@ -149,7 +149,7 @@ class Dispatcher:
             return
         trial.trained_by = None
         if message.snapshot is not None:
-            self._placement.produced(trial, handle.rank, message.snapshot)
+            self._placement.record_new(trial, handle.rank, message.snapshot)
             if self._progress.end(sub_epoch, message.epoch > sub_epoch.epoch):
                 self._stop_early(self._early_stopping.report(sub_epoch.model, message.epoch, message.metrics))
 

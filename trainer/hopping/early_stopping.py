@@ -182,7 +182,7 @@ class TrialEarlyStopping:
         self._file = run_dir / FILE
         self._halving = _halving(settings, epochs)
 
-    def replayed(self) -> Iterator[StoppedEarly]:
+    def replay_reports(self) -> Iterator[StoppedEarly]:
         """Replay the reports on disk after a resume. Yields the trials stopped by them."""
         if self._halving is None or not self._file.exists():
             return

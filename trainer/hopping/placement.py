@@ -39,7 +39,7 @@ class SnapshotPlacement:
         assert source is not None
         if source != handle.rank:
             self._send(metadata, source, handle.rank, number)
-            self._timeline.moved(metadata)
+            self._timeline.add_move(metadata)
         elif len(trial.snapshots[0].ranks) == 1 < self._workers:
             self._copy(metadata, source, number)
 
@@ -50,10 +50,10 @@ class SnapshotPlacement:
         """Copy the snapshot of a model that stays on its worker: it would be lost with it."""
         other = (source + 1) % self._workers
         self._send(metadata, source, other, tag)
-        self._timeline.copied(metadata)
+        self._timeline.add_copy(metadata)
         self._handles[other].channel.send(CopySnapshot(metadata, source, tag))
 
-    def copied(self, trial: HoppingTrial, rank: int, number: int) -> None:
+    def add_copy(self, trial: HoppingTrial, rank: int, number: int) -> None:
         """A worker holds a copy of a snapshot."""
         for replicas in trial.snapshots:
             if replicas.metadata.number == number:
@@ -62,13 +62,13 @@ class SnapshotPlacement:
                 return
         self._handles[rank].channel.send(DropSnapshot(number))
 
-    def arrived(self, trial: HoppingTrial, rank: int) -> None:
+    def record_arrival(self, trial: HoppingTrial, rank: int) -> None:
         """A worker has begun to train the model that was sent to it."""
         if trial.snapshots:
             trial.snapshots[0].ranks.add(rank)
             self._drop(trial.pop_outdated())
 
-    def produced(self, trial: HoppingTrial, rank: int, metadata: SnapshotMetadata) -> None:
+    def record_new(self, trial: HoppingTrial, rank: int, metadata: SnapshotMetadata) -> None:
         """A sub-epoch has made a new snapshot, on the worker that ran it."""
         if trial.snapshots:
             self._drop_on(trial.snapshots[0], {rank})

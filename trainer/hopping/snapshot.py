@@ -90,14 +90,14 @@ def pack(state: RunState, trial: int, number: int) -> Snapshot:
     content |= {"shards": 0, "step_times": asdict(state.times)}
     optimizer = sum(tensor.nbytes for tensor in _tensors(content["optimizer"]))
     weights = sum(parameter.nbytes for parameter in state.task.parameters())
-    content |= {name: _coalesced(content[name]) for name in ("model", "optimizer")}
+    content |= {name: _coalesce(content[name]) for name in ("model", "optimizer")}
     buffer = BytesIO()
     torch.save(content, buffer)
     data = torch.frombuffer(buffer.getbuffer(), dtype=torch.uint8)
     return Snapshot(SnapshotMetadata(number, trial, state.step, len(data), weights, optimizer, digest(data)), data)
 
 
-def _coalesced(tree: Any) -> Any:
+def _coalesce(tree: Any) -> Any:
     """The same values, tensors of a dtype being views of one: it is copied and serialized faster than many."""
     flat: dict[torch.dtype, torch.Tensor] = {}
     tensors = _tensors(tree)
@@ -110,22 +110,22 @@ def _coalesced(tree: Any) -> Any:
         offsets[tensor.dtype] = end = begin + tensor.numel()
         return flat[tensor.dtype][begin:end].view(tensor.shape)
 
-    return _mapped(tree, view)
+    return _map_tensors(tree, view)
 
 
 def _tensors(tree: Any) -> list[torch.Tensor]:
     found: list[torch.Tensor] = []
-    _mapped(tree, lambda tensor: found.append(tensor) or tensor)
+    _map_tensors(tree, lambda tensor: found.append(tensor) or tensor)
     return found
 
 
-def _mapped(tree: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _map_tensors(tree: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Copy of nested dicts and lists with a function applied to each tensor."""
     if isinstance(tree, torch.Tensor):
         return function(tree)
     if isinstance(tree, dict):
-        return {name: _mapped(value, function) for name, value in tree.items()}
-    return [_mapped(value, function) for value in tree] if isinstance(tree, list) else tree
+        return {name: _map_tensors(value, function) for name, value in tree.items()}
+    return [_map_tensors(value, function) for value in tree] if isinstance(tree, list) else tree
 
 
 def unpack(state: RunState, content: dict[str, Any], path: Path | None) -> None:
@@ -141,7 +141,7 @@ def save(snapshot: Snapshot, run_dir: Path) -> Path:
     path.parent.mkdir(exist_ok=True)
     with atomic_file(path, "wb") as file:
         file.write(snapshot.data.numpy())
-    if checkpoints.saved(run_dir)[0] == path:
+    if checkpoints.saved_checkpoints(run_dir)[0] == path:
         checkpoint_io.point_last_at(path)
     return path
 

@@ -13,7 +13,7 @@ from ..engine.init_weights import load_initial_weights
 from ..engine.loop import Epoch, HandedOff, Stopped, fit
 from ..engine.monitored_schedules import refuse_monitor_before_validation
 from ..engine.network.teacher import load_teacher
-from ..engine.train import begin, end, stopped_status, test
+from ..engine.train import begin, end, status_of_stop, test
 from .snapshot import unpack
 
 
@@ -71,6 +71,6 @@ def train(state: RunState, epoch: int, partitions: Sequence[int], stop_reason: s
     except HandedOff:
         return "left"
     except Stopped:
-        status = stopped_status(state)
+        status = status_of_stop(state)
     end(state, status)
     return status

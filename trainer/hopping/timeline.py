@@ -60,11 +60,11 @@ class Timeline:
             )
         )  # fmt: skip
 
-    def moved(self, metadata: SnapshotMetadata) -> None:
+    def add_move(self, metadata: SnapshotMetadata) -> None:
         """Record the hop of a model from one worker to another."""
         self._moved.append(metadata)
 
-    def copied(self, metadata: SnapshotMetadata) -> None:
+    def add_copy(self, metadata: SnapshotMetadata) -> None:
         """Record a redundant copy of a model that stays on its worker."""
         self._copied.append(metadata)
 

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from ..base.handshake import inherited_secret
-from ..core.communication.authenticated_group import UNLIMITED, authenticated_group
+from ..core.communication.authenticated_group import UNLIMITED, connect_group
 from ..core.communication.tcp_store import open_store
 from .snapshot import Snapshot, SnapshotMetadata
 
@@ -41,7 +41,7 @@ class IncomingSnapshot:
             self.error = error
         self.seconds = perf_counter() - began
 
-    def finished(self, timeout: float) -> bool:
+    def wait_for_arrival(self, timeout: float) -> bool:
         """Whether it has arrived, or failed to, within the timeout."""
         self._thread.join(timeout)
         return not self._thread.is_alive()
@@ -68,13 +68,13 @@ class Transport:
         self._group: Any = None
         if workers > 1:
             store = dist.PrefixStore(f"leyden/pipeline/{os.environ['TORCHELASTIC_RUN_ID']}", open_store())
-            self._group = authenticated_group(store, rank, workers, inherited_secret(), "snapshots")
+            self._group = connect_group(store, rank, workers, inherited_secret(), "snapshots")
 
     def store(self, snapshot: Snapshot) -> None:
         with self._lock:
             self._stored[snapshot.metadata.number] = snapshot
 
-    def stored(self, number: int) -> Snapshot | None:
+    def stored_snapshot(self, number: int) -> Snapshot | None:
         with self._lock:
             return self._stored.get(number)
 
@@ -89,7 +89,7 @@ class Transport:
 
     def send(self, number: int, to: int, tag: int) -> None:
         """Send a stored snapshot in the background. The loss of the receiver is no error here."""
-        snapshot = self.stored(number)
+        snapshot = self.stored_snapshot(number)
         assert snapshot is not None
 
         def send() -> None:
@@ -103,23 +103,23 @@ class Transport:
         if metadata.file is not None:
             return IncomingSnapshot(lambda: _read(metadata).content())
         if source == self.rank:
-            snapshot = self.stored(metadata.number)
+            snapshot = self.stored_snapshot(metadata.number)
             assert snapshot is not None
             return IncomingSnapshot(snapshot.content)
         assert source is not None
-        return IncomingSnapshot(lambda: self._received(metadata, source, tag).content())
+        return IncomingSnapshot(lambda: self._receive(metadata, source, tag).content())
 
     def receive_copy(self, metadata: SnapshotMetadata, source: int, tag: int, on_received: Callable[[], None]) -> None:
         """Receive and store a redundant copy of another worker's snapshot in the background."""
 
         def receive() -> None:
             with suppress(RuntimeError):
-                self._received(metadata, source, tag)
+                self._receive(metadata, source, tag)
                 on_received()
 
         threading.Thread(target=receive, name="leyden-hop", daemon=True).start()
 
-    def _received(self, metadata: SnapshotMetadata, source: int, tag: int) -> Snapshot:
+    def _receive(self, metadata: SnapshotMetadata, source: int, tag: int) -> Snapshot:
         data = torch.empty(metadata.size, dtype=torch.uint8)
         self._group.recv([data], source, tag).wait(UNLIMITED)
         snapshot = Snapshot(metadata, data)

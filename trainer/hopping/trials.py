@@ -100,7 +100,7 @@ def restore_position(trial: HoppingTrial, progress: HoppingProgress) -> None:
         model.bound_to = 0 if step else None
         return
     order = _sample_order(trial.config, content["data"])
-    visited, ends = order.visited(model.epoch), order.ends(model.epoch)
+    visited, ends = order.visited_partitions(model.epoch), order.ends(model.epoch)
     model.order = [partition for partition, end in zip(visited, ends, strict=True) if end <= step]
     if step > ([0, *ends])[len(model.order)]:
         model.bound_to = visited[len(model.order)]

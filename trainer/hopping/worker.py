@@ -14,15 +14,15 @@ import torch
 from ..base.errors import CannotStart, Explained
 from ..base.heartbeat import PREPARATION, SYNCHRONIZATION, heartbeat
 from ..base.log import RUN_LOG, close_log, open_log
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..base.signals import STATUS, StopRequest
 from ..base.system_errors import system_errors
-from ..config.faults import stated
+from ..config.faults import as_problem
 from ..config.schema import Config, load
 from ..core.callback_contract import CallbackContract
 from ..core.checkpoints import checkpoint_io
 from ..core.state import RunState
-from ..data.contents.found import announce, found_in, keep
+from ..data.contents.found import announce, count_samples, keep
 from ..data.contents.identity import changes_since, other_content
 from ..data.splits import Splits
 from ..diagnostics.preflight.machines import check_machines
@@ -58,7 +58,7 @@ def work(config: Config, run_dir: Path, rank: int, stop_request: StopRequest) ->
     except CannotStart:
         raise
     except (ValueError, OSError) as error:
-        raise CannotStart(stated(str(error))) from error
+        raise CannotStart(as_problem(str(error))) from error
     worker.run()
 
 
@@ -94,7 +94,7 @@ class HoppingWorker:
         Raises:
             CannotStart: it is another content than that of their session before.
         """
-        found = found_in(self.shared.splits, self._config(0).dataset.val_fraction)
+        found = count_samples(self.shared.splits, self._config(0).dataset.val_fraction)
         folders = [folder for folder in self.folders if read_summary(folder).get("status") != "done"]
         for folder in folders:
             changed = changes_since(folder, found)
@@ -154,7 +154,7 @@ class HoppingWorker:
 
     def _wait_for(self, incoming: IncomingSnapshot) -> bool:
         """Wait for a model; False: the run has ended before, or the model is lost."""
-        while not incoming.finished(_POLL_S):
+        while not incoming.wait_for_arrival(_POLL_S):
             heartbeat.at(SYNCHRONIZATION, 0)
             if self.coordinator.end is not None:
                 return False
@@ -223,7 +223,7 @@ class HoppingWorker:
         known = isinstance(error, CannotStart | Explained)
         message = str(error) if known else f"{type(error).__name__}: {error}"
         log_file = run_dir / RUN_LOG
-        more = "" if isinstance(error, Explained) else f" (traceback: {shown(log_file)})"
+        more = "" if isinstance(error, Explained) else f" (traceback: {shorten_path(log_file)})"
         with suppress(OSError), open(log_file, "a") as file:
             file.write(traceback.format_exc())
         print(f"trial {run_dir.name} failed: {message}{more}", file=sys.stderr, flush=True)
@@ -238,7 +238,7 @@ class HoppingWorker:
         if self.newest is not None and end.reason != DONE and self.newest not in numbers:
             numbers.append(self.newest)
         for number in numbers:
-            snapshot = self.transport.stored(number)
+            snapshot = self.transport.stored_snapshot(number)
             if snapshot is not None:
                 save(snapshot, self.folders[snapshot.metadata.trial])
         self.coordinator.finish()

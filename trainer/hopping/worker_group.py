@@ -26,7 +26,7 @@ class HoppingWorkerGroup(WorkerGroup):
         if leads:
             self.grace_s = WorkerGroup.grace_s  # there is nothing to save before there is a coordinator
         # before the workers start, which inherit it
-        self._terminal = Terminal.captured() if leads else None
+        self._terminal = Terminal.capture_terminal() if leads else None
         super().start()
         if leads:
             # in a thread: it takes seconds, in which the other nodes expect this agent's messages
@@ -38,7 +38,7 @@ class HoppingWorkerGroup(WorkerGroup):
         if self._import is not None and not self._import.is_alive() and not self._ending:
             self._import = None
             self._start_coordinator()
-        if self._coordinator is not None and self.failed():
+        if self._coordinator is not None and self.has_failed():
             self._coordinator.report_failure([exit.role.rank for exit in self.exits() if exit.role.kind == "worker"])
 
     def _start_coordinator(self) -> None:

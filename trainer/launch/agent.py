@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from ..base.signals import restore_handlers
-from ..runs.checkpoints import intact, saved
+from ..runs.checkpoints import intact, saved_checkpoints
 from ..runs.exit_codes import EXIT_CODES, REFUSED
 from ..runs.failure_report import report_failure
 from ..runs.folder import remove_unstarted
@@ -53,7 +53,7 @@ def run_with_restarts(job: WorkerSpec, signals: ReceivedSignals, agents: AgentGr
             agents.end_run(code)
             return code
         if failure.refused:
-            return _refused(job, failure.message, agents)
+            return _end_refused(job, failure.message, agents)
         if failure.users_mistake:
             agents.end_run(2, failure.message, users_mistake=True)
             remove_unstarted(job.run_dir, job.verb)
@@ -71,7 +71,7 @@ def run_with_restarts(job: WorkerSpec, signals: ReceivedSignals, agents: AgentGr
     raise AssertionError("the loop ends by a return")
 
 
-def _refused(job: WorkerSpec, message: str, agents: AgentGroup) -> int:
+def _end_refused(job: WorkerSpec, message: str, agents: AgentGroup) -> int:
     """End of a run that the preflight refuses: without a restart, since the machines would be the same."""
     print(message, file=sys.stderr, flush=True)
     remove_unstarted(job.run_dir, job.verb)
@@ -121,7 +121,7 @@ def _report(job: WorkerSpec, failure: Failure) -> None:
 
 def _write_times(run_dir: Path) -> dict[Path, int]:
     """Times at which the run's checkpoints were written."""
-    return {path: path.stat().st_mtime_ns for path in saved(run_dir)}
+    return {path: path.stat().st_mtime_ns for path in saved_checkpoints(run_dir)}
 
 
 def _restart_checkpoint(first: WorkerSpec, before: dict[Path, int]) -> Path | None:

@@ -59,7 +59,7 @@ class _Pending:
     answered: bool = False
     since: float = field(default_factory=time.monotonic)
 
-    def authenticated(self) -> bool:
+    def proceed(self) -> bool:
         """Handle what has arrived; never blocks.
 
         Raises:
@@ -143,7 +143,7 @@ class AuthenticatedListener:
     def _proceed(self, one: _Pending) -> bool:
         """Handle what has arrived on a connection. Returns whether it is authenticated."""
         try:
-            if one.authenticated():
+            if one.proceed():
                 self._pending.remove(one)
                 return True
         except AuthenticationError as error:

@@ -77,7 +77,7 @@ class MessageChannel(Generic[Message]):
         if lines:
             self._last_received = time.monotonic()
         try:
-            received = [self._parsed(line) for line in lines]
+            received = [self._parse_line(line) for line in lines]
             messages = [self._codec.decode(data) for data in received if data["type"] != _KEEPALIVE]
         except MessageError as error:
             self.error = str(error)
@@ -105,7 +105,7 @@ class MessageChannel(Generic[Message]):
         self._last_sent = time.monotonic()
         self._flush()
 
-    def _parsed(self, line: bytes) -> dict[str, Any]:
+    def _parse_line(self, line: bytes) -> dict[str, Any]:
         try:
             data = _values(line)
             self.clock_offset = min(self.clock_offset, time.time() - float(data["sent_at"]))
@@ -169,12 +169,12 @@ def _depth(line: bytes) -> int:
 
 
 def _number(kind: Callable[[str], float]) -> Callable[[str], float]:
-    def parsed(text: str) -> float:
+    def parse_float(text: str) -> float:
         if len(text) > _MAX_DIGITS:
             raise ValueError(f"a number of {len(text)} digits")
         return kind(text)
 
-    return parsed
+    return parse_float
 
 
 def _printable(value: Any) -> Any:

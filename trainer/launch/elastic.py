@@ -51,24 +51,24 @@ class ElasticWorkerGroup(WorkerGroup):
             if worker.exit is not None and worker.exit.code and worker.role not in self._reported:
                 self._handle_failure(worker.exit)
                 self._reported.add(worker.role)
-        if self.signals.received or self._succeeded():
+        if self.signals.received or self._has_succeeded():
             self._restart_at.clear()
         for number in [number for number, when in self._restart_at.items() if time.monotonic() >= when]:
-            if not self.failed():
+            if not self.has_failed():
                 self._restart(number)
 
     def _handle_failure(self, failure: ProcessExit) -> None:
         """Inform the servers and the user; schedule a restart where one is left."""
         number, incarnation = failure.role.number, failure.role.incarnation
         assert incarnation is not None
-        if not self.failed():  # else the store may be lost, too
+        if not self.has_failed():  # else the store may be lost, too
             self.store.set(f"leyden/worker/{number}/failed", str(incarnation))
         max_restarts = self.job.config.topology.max_restarts
         lasting = failure.error is not None and failure.error.lasting
-        restarts = incarnation < max_restarts and not lasting and not self.signals.received and not self.failed()
+        restarts = incarnation < max_restarts and not lasting and not self.signals.received and not self.has_failed()
         if restarts:
             self._restart_at[number] = time.monotonic() + _RESTART_DELAY_S
-        if restarts or self.active() or not self.peers.workers_finished() or self._succeeded():
+        if restarts or self.active() or not self.peers.workers_finished() or self._has_succeeded():
             lost = "it writes the checkpoints: the run ends" if number == 0 else "the run goes on without it"
             outcome = f"restart {incarnation + 1} of {max_restarts}" if restarts else lost
             print(f"{root_cause([failure])}; {outcome}", file=sys.stderr, flush=True)
@@ -83,7 +83,7 @@ class ElasticWorkerGroup(WorkerGroup):
     def active(self) -> bool:
         return self.workers_running() or bool(self._restart_at)
 
-    def failed_locally(self) -> bool:
+    def has_failed_locally(self) -> bool:
         if self.peers.workers_finished() and not self.active():
             return False
         dead_server = any(server.exit is not None and server.exit.code for server in self.servers)
@@ -96,7 +96,7 @@ class ElasticWorkerGroup(WorkerGroup):
             return False
         return 0 not in self._restart_at and first.role in self._reported
 
-    def _succeeded(self) -> bool:
+    def _has_succeeded(self) -> bool:
         return any(worker.exit is not None and worker.exit.code == 0 for worker in self.workers)
 
 

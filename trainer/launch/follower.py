@@ -44,7 +44,7 @@ def connect(rendezvous: Rendezvous, signals: ReceivedSignals, read_secret: Calla
     while True:
         secret = read_secret()
         try:
-            return _connected(rendezvous, signals, secret, end)
+            return _connect(rendezvous, signals, secret, end)
         except AuthenticationError:
             reason = "it has another secret"
             if read_secret() == secret:
@@ -59,7 +59,7 @@ def connect(rendezvous: Rendezvous, signals: ReceivedSignals, read_secret: Calla
         time.sleep(_RETRY_S)
 
 
-def _connected(rendezvous: Rendezvous, signals: ReceivedSignals, secret: bytes, end: float) -> socket.socket:
+def _connect(rendezvous: Rendezvous, signals: ReceivedSignals, secret: bytes, end: float) -> socket.socket:
     connection = socket.create_connection((rendezvous.host, rendezvous.port), timeout=5)
     try:
         # it may listen, and import torch

@@ -55,7 +55,7 @@ class ForkServer:
         ForkServer._open += 1
 
     @classmethod
-    def started(cls, environment: Mapping[str, str]) -> "ForkServer":
+    def start_server(cls, environment: Mapping[str, str]) -> "ForkServer":
         """A fork server in an interpreter of its own."""
         ours, theirs = socket.socketpair()
         command = [sys.executable, "-P", *cls.program]

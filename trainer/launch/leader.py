@@ -193,7 +193,7 @@ class LeaderAgent:
             case NodeResult():
                 assert node.channel is not None
                 node.has_result, node.failing = True, node.failing or message.failed
-                node.exits = [one.shifted(node.channel.clock_offset) for one in message.exits]
+                node.exits = [one.shift_clock(node.channel.clock_offset) for one in message.exits]
             case AgentSignal():
                 self._signals.add(message.number, message.repeated)
                 for channel in self._channels():

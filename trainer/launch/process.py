@@ -29,7 +29,7 @@ class ProcessExit:
     out_of_memory: bool = False
     """Whether the kernel has killed a process of the run for want of memory."""
 
-    def shifted(self, seconds: float) -> "ProcessExit":
+    def shift_clock(self, seconds: float) -> "ProcessExit":
         """The same exit by a clock that is this many seconds ahead."""
         error = None if self.error is None else replace(self.error, time=self.error.time + seconds)
         return replace(self, time=self.time + seconds, error=error)
@@ -123,6 +123,6 @@ class Process:
         return process_exit
 
 
-def inherited(without: Sequence[str]) -> dict[str, str]:
+def inherited_environment(without: Sequence[str]) -> dict[str, str]:
     """This process's environment without some names."""
     return {name: value for name, value in os.environ.items() if name not in without}

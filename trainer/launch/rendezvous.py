@@ -38,7 +38,7 @@ class Rendezvous:
     """Whether the user can start another agent in place of a lost one."""
 
     @classmethod
-    def parsed(cls, text: str | None, timeout_s: float) -> "Rendezvous":
+    def parse_hello(cls, text: str | None, timeout_s: float) -> "Rendezvous":
         """
         Raises:
             ConfigError: it is not HOST:PORT, or the host is unknown.

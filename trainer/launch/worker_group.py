@@ -18,7 +18,7 @@ from .hangs.detector import HangDetector
 from .hangs.diagnosis import stacks_folder
 from .hangs.flight_recorder import recorder_environment, remove_empty_folder
 from .peers import Peers
-from .process import Process, ProcessExit, inherited
+from .process import Process, ProcessExit, inherited_environment
 from .roles import TORCHRUN, LocalNode, Role, environment_of, is_alone, local_servers, local_workers
 from .signals import ReceivedSignals
 from .store import Store
@@ -83,11 +83,11 @@ class WorkerGroup:
         try:
             self._fork_server = self._start_fork_server()
             self.start()
-            self._monitor(lambda: self.failed() or not self.active())
-            if not self.failed():
+            self._monitor(lambda: self.has_failed() or not self.active())
+            if not self.has_failed():
                 self.peers.report_workers_finished()
-                self._monitor(lambda: self.failed() or self.peers.workers_finished())
-            failed = self.failed()
+                self._monitor(lambda: self.has_failed() or self.peers.workers_finished())
+            failed = self.has_failed()
             self._ending = True
             if failed:
                 self.peers.report_failing()
@@ -105,7 +105,7 @@ class WorkerGroup:
         workers = local_workers(self.job.config, self.node)
         several = len(workers) + len(local_servers(self.job.config, self.node)) > 1
         if ForkServer.prepared is None and several:
-            return ForkServer.started(self._environment(workers[0]))
+            return ForkServer.start_server(self._environment(workers[0]))
         return ForkServer.prepared
 
     def start(self) -> None:
@@ -120,11 +120,11 @@ class WorkerGroup:
         if not is_alone(self.job.config):
             self.store.open()
 
-    def failed(self) -> bool:
+    def has_failed(self) -> bool:
         """Whether the worker group has failed, on any node."""
-        return self.failed_locally() or self.peers.failing()
+        return self.has_failed_locally() or self.peers.failing()
 
-    def failed_locally(self) -> bool:
+    def has_failed_locally(self) -> bool:
         """Whether it has failed on this node. A server that dies after all workers have finished is no failure."""
         finished = self.peers.workers_finished() and all(
             worker.exit is not None and not worker.exit.code for worker in self.workers
@@ -143,7 +143,7 @@ class WorkerGroup:
 
     def _environment(self, role: Role) -> dict[str, str]:
         defaults = environment_of(role, self.job.config, self.node)
-        return {**defaults, **inherited(without=TORCHRUN), **self._rendezvous(role)}
+        return {**defaults, **inherited_environment(without=TORCHRUN), **self._rendezvous(role)}
 
     def _rendezvous(self, role: Role) -> dict[str, str]:
         """Environment variables by which a process finds its agent and the store."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import refuse
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..config.schema import Config, load
 from ..runs.summary import read_summary
 from .costs.cost_cache import without_folders
@@ -32,7 +32,7 @@ class MeasuredRun:
         return max(0.0, self.seconds["data"]) + max(0.0, self.seconds["other"])
 
 
-def measured_run(folder: Path) -> MeasuredRun:
+def read_run(folder: Path) -> MeasuredRun:
     """The times of a run.
 
     Raises:
@@ -40,18 +40,22 @@ def measured_run(folder: Path) -> MeasuredRun:
     """
     key = "--from"
     if not folder.is_dir():
-        raise refuse(key, "there is no such folder", shown(folder), "--from RUN, the folder of a run that has trained")
+        raise refuse(
+            key, "there is no such folder", shorten_path(folder), "--from RUN, the folder of a run that has trained"
+        )
     try:
         config, summary = load(folder), read_summary(folder)
     except FileNotFoundError:
-        raise refuse(key, "holds no run", shown(folder), "--from RUN, the folder of a run that has trained") from None
+        raise refuse(
+            key, "holds no run", shorten_path(folder), "--from RUN, the folder of a run that has trained"
+        ) from None
     times: dict[str, Any] = summary.get("step_time") or {}
     sessions = summary.get("sessions") or [{}]
     steps = sessions[-1].get("steps") or 0
     if not steps or not times.get("total"):
         text = "has no times of steps in its summary.json: it has not trained to an end, or not yet"
-        raise refuse(key, text, shown(folder), "--from another run, or `leyden resume` this one")
-    return MeasuredRun(shown(folder), config, steps, {phase: times[phase] / steps for phase in PHASES})
+        raise refuse(key, text, shorten_path(folder), "--from another run, or `leyden resume` this one")
+    return MeasuredRun(shorten_path(folder), config, steps, {phase: times[phase] / steps for phase in PHASES})
 
 
 def same_computation(one: Config, other: Config) -> bool:

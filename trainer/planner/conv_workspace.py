@@ -26,8 +26,8 @@ def _forward(result: Tensor, x: Tensor, weight: Tensor, *options: Any) -> int:
     transposed = options[4]
     if transposed or not _is_blocked(x, weight):
         return 0
-    source = _padded(x, _BLOCK) if x.shape[1] >= _BLOCK else 0
-    target = _padded(result, _BLOCK)
+    source = _pad_maps(x, _BLOCK) if x.shape[1] >= _BLOCK else 0
+    target = _pad_maps(result, _BLOCK)
     return max(source + _padded_weight(weight) + target, target + _bytes(result))
 
 
@@ -35,14 +35,14 @@ def _backward(result: Any, gradient: Tensor, x: Tensor, weight: Tensor, *options
     transposed, wanted = options[4], options[7]
     if transposed or not _is_blocked(x, weight):
         return 0
-    target, blocked = _padded(gradient, _BLOCK), _padded_weight(weight)
+    target, blocked = _pad_maps(gradient, _BLOCK), _padded_weight(weight)
     most = held = 0
     if wanted[0]:
-        source, held = _padded(x, _BLOCK), _bytes(x)
+        source, held = _pad_maps(x, _BLOCK), _bytes(x)
         most = max(target + blocked + source, source + held)
     if wanted[1]:
         channels = x.shape[1]
-        source = 0 if channels <= _PLAIN_CHANNELS else _padded(x, _BLOCK if channels >= _BLOCK else _BLOCK // 2)
+        source = 0 if channels <= _PLAIN_CHANNELS else _pad_maps(x, _BLOCK if channels >= _BLOCK else _BLOCK // 2)
         most = max(most, held + target + source + blocked, held + target + blocked + _bytes(weight))
     return most
 
@@ -59,7 +59,7 @@ def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def _padded(maps: Tensor, block: int) -> int:
+def _pad_maps(maps: Tensor, block: int) -> int:
     channels = maps.shape[1]
     return _bytes(maps) // channels * (-(-channels // block) * block) if channels else 0
 

@@ -83,7 +83,7 @@ def step(training: FakeTraining, samples: int, recorder: Recorder) -> tuple[Step
     task, trainer = training.task, training.config.trainer
     segments, storages = recorder.segments, recorder.storages
     storages.follow([*task.parameters(), *task.buffers()], "parameters")
-    storages.follow(_kept(task), "parameters")
+    storages.follow(_kept_tensors(task), "parameters")
     storages.follow(_tensors(list(training.optimizer.state.values())), "optimizer")
     storages.follow([tensor for average in training.averages for tensor in average], "optimizer")
     followed = network_of(task)
@@ -181,7 +181,7 @@ def _gradients_seen(training: FakeTraining, segments: LayerSegments, storages: S
             handle.remove()
 
 
-def _kept(task: nn.Module) -> Iterator[Tensor]:
+def _kept_tensors(task: nn.Module) -> Iterator[Tensor]:
     """Tensors that modules keep as plain attributes: a teacher, the hashes of keyed dropout."""
     for module in task.modules():
         for name, value in vars(module).items():

@@ -16,20 +16,20 @@ from torch.optim import Optimizer
 
 from ..base.errors import CannotStart, Problem
 from ..config.declared_samples import known_of_samples
-from ..config.faults import built
+from ..config.faults import build_checked
 from ..config.lightning.base_classes import overrides
 from ..config.locate import locate
 from ..config.schema import TASK_LOADERS, Config
 from ..config.targets import build, is_data_module
-from ..config.teacher import described, named_teacher
+from ..config.teacher import describe_teacher, find_teacher
 from ..core import declarations
 from ..core.callback_contract import averages_weights
 from ..core.configure_optimizers import read_configure_optimizers
 from ..core.keyed.dropout import SampleKeys
-from ..core.keyed.modules import keyed
+from ..core.keyed.modules import with_keyed_layers
 from ..core.network.activation_checkpointing import checkpoint_activations
 from ..core.network.freezing import Freezing
-from ..core.network.optimizer import built_optimizer, optimizer_options
+from ..core.network.optimizer import build_optimizer, optimizer_options
 from ..core.network.trained_network import network_of
 from ..core.protocols import Student
 from ..core.task_contract import TaskContract, takes_multi_label
@@ -112,7 +112,7 @@ def fake_training(config: Config) -> FakeTraining:
     task.trainer = trainer  # pyright: ignore[reportAttributeAccessIssue]
     sample_keys = SampleKeys()
     if config.trainer.exact_dropout:
-        keyed(task, sample_keys)
+        with_keyed_layers(task, sample_keys)
     checkpoint_activations(network_of(task), config.trainer.activation_checkpointing)
     Freezing(task, config.model).begin_epoch(0)
     options = optimizer_options(config, task)
@@ -151,33 +151,33 @@ def _task(config: Config, shape: Sequence[int], classes: int, precision: Precisi
     with unset_fake_temporarily():  # a constructor may read values
         try:
             with torch.device("meta"):
-                made = _converted(config, _built(config, shape, classes), precision)
+                made = _convert_task(config, _build_task(config, shape, classes), precision)
         except (RuntimeError, NotImplementedError):
-            made = _converted(config, _built(config, shape, classes), precision)
+            made = _convert_task(config, _build_task(config, shape, classes), precision)
     moved: dict[int, Tensor] = {}
     _move(made, moved)
     return made
 
 
-def _built(config: Config, shape: Sequence[int], classes: int) -> LightningModule:
+def _build_task(config: Config, shape: Sequence[int], classes: int) -> LightningModule:
     known = {"classes": classes, "image_shape": shape}
     task: Any
     if config.model is None:
-        task = built("task", config.task, **known)
+        task = build_checked("task", config.task, **known)
     else:
         # weights that are fetched or read are as large as those that are drawn
         node = config.model
         if node.pretrained is True:
             node = node.model_copy(update={"pretrained": False})
-        task = built("task", config.task, model=built("model", node, **known, seed=0), **known)
+        task = build_checked("task", config.task, model=build_checked("model", node, **known, seed=0), **known)
     student: Any = task
     if isinstance(task, Student):
-        source = named_teacher(config.task) or config.task.arguments["teacher"]["path"]
-        student.set_teacher(build(described(source).network, **known, seed=0))
+        source = find_teacher(config.task) or config.task.arguments["teacher"]["path"]
+        student.set_teacher(build(describe_teacher(source).network, **known, seed=0))
     return student
 
 
-def _converted(config: Config, task: LightningModule, precision: Precision) -> LightningModule:
+def _convert_task(config: Config, task: LightningModule, precision: Precision) -> LightningModule:
     for network in _networks(task):
         if config.trainer.channels_last:
             network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it
@@ -196,10 +196,10 @@ def _move(module: nn.Module, moved: dict[int, Tensor]) -> None:
         for group in (part._parameters, part._buffers):  # pyright: ignore[reportPrivateUsage]
             for name, tensor in group.items():
                 if tensor is not None:
-                    group[name] = _moved(tensor, moved)  # pyright: ignore[reportArgumentType]
+                    group[name] = _move_tensor(tensor, moved)  # pyright: ignore[reportArgumentType]
 
 
-def _moved(tensor: Tensor, moved: dict[int, Tensor]) -> Tensor:
+def _move_tensor(tensor: Tensor, moved: dict[int, Tensor]) -> Tensor:
     if id(tensor) not in moved:
         empty = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
         fake = nn.Parameter(empty, tensor.requires_grad) if isinstance(tensor, nn.Parameter) else empty
@@ -236,7 +236,7 @@ def _optimizer(config: Config, task: LightningModule, options: Any) -> Optimizer
     if config.optimizer is None:
         text = f"is null, and {type(task).__name__} has no configure_optimizers"
         raise CannotStart(Problem("optimizer", text, None, "optimizer=sgd"))
-    return built_optimizer(config, task, options, device_kind(config.topology))
+    return build_optimizer(config, task, options, device_kind(config.topology))
 
 
 def views_of(config: Config, shape: Sequence[int]) -> int:

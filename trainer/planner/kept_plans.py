@@ -11,7 +11,7 @@ from ..config.hub_weights import weights_cache
 from ..config.schema import Config
 from .costs.cost_cache import without_folders
 from .costs.fingerprint import fingerprint
-from .plans import TrainingPlan, summarized
+from .plans import TrainingPlan, summarize
 
 _NODES = ("model", "task", "optimizer", "augment", "strategy")
 _READ = ("step_ms", "low_ms", "high_ms", "exposed_ms")
@@ -22,10 +22,10 @@ def keep(config: Config, plan: TrainingPlan) -> None:
     file = _file(config)
     with suppress(OSError):  # a cache that cannot be written is none
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, json.dumps(summarized(plan)))
+        write_atomically(file, json.dumps(summarize(plan)))
 
 
-def kept(config: Config) -> Mapping[str, Any] | None:
+def newest_plan(config: Config) -> Mapping[str, Any] | None:
     """The newest plan of a config; None: there was none, or Leyden's code is another since then."""
     try:
         found = json.loads(_file(config).read_text())

@@ -77,7 +77,7 @@ class LayerSegments:
         handles: list[Any] = []
         for own, part in named:
             handles.append(part.register_forward_pre_hook(self._begins(own)))
-            handles.append(part.register_forward_hook(self._ended, always_call=True))
+            handles.append(part.register_forward_hook(self._end_segment, always_call=True))
         try:
             yield
         finally:
@@ -107,7 +107,7 @@ class LayerSegments:
 
         return begin
 
-    def _ended(self, module: nn.Module, inputs: Any, output: Any) -> None:
+    def _end_segment(self, module: nn.Module, inputs: Any, output: Any) -> None:
         self._inside.pop()
         self._open(self._inside[-1] if self._inside else self._outside)
 

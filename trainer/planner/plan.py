@@ -16,14 +16,14 @@ from .cluster.machine import MeasuredStep, Rates, step_times
 from .cluster.measured_links import as_measured
 from .cluster.priors import Format, Priors, priors
 from .cluster.simulation import forecast
-from .costs.cost_cache import cached_costs, known_costs
-from .costs.shares import divided_memory, divided_work
+from .costs.cost_cache import find_costs, load_costs
+from .costs.shares import divide_memory, divide_work
 from .counted_batches import CountedBatches
 from .memory_reserve import reserve
 from .plans import MemoryNeed, TrainingCost, TrainingPlan
 from .quantities import ComputeTimes, Cost, StepForecast, StepWork
 from .training_length import steps_per_epoch, training_steps
-from .work_cache import cached_count, is_counted
+from .work_cache import is_counted, load_count
 
 _MOST = 1 << 20
 """Samples of a device at which the search for the largest batch ends."""
@@ -53,7 +53,7 @@ def plan(config: Config, calibrated: MeasuredRun | None = None, words: Sequence[
 
 def needs_no_torch(config: Config) -> bool:
     """Whether all that a plan counts has been counted before."""
-    costs = known_costs(config)
+    costs = find_costs(config)
     return costs is not None and is_counted(config, [costs[1].samples])
 
 
@@ -71,11 +71,11 @@ class _Planner:
         self.priors: Priors = priors()
         topology = config.topology
         self.placement = Placement.of(topology)
-        self.transfers, self.share = cached_costs(config)
+        self.transfers, self.share = load_costs(config)
         self.links: ClusterLinks = as_measured(links_of(topology, self.priors), topology)
-        self.counted: CountedBatches = cached_count(config, [self.share.samples])
+        self.counted: CountedBatches = load_count(config, [self.share.samples])
         self.whole = self.counted.work(self.share.samples)
-        self.work = divided_work(self.whole, self.share)
+        self.work = divide_work(self.whole, self.share)
 
     def plan(self, words: tuple[str, ...]) -> TrainingPlan:
         config, topology = self.config, self.config.topology
@@ -139,7 +139,7 @@ class _Planner:
     # --- memory
 
     def need(self, samples: int) -> MemoryNeed:
-        parts = dict(divided_memory(self.counted.memory(samples), self.whole, self.share))
+        parts = dict(divide_memory(self.counted.memory(samples), self.whole, self.share))
         parts["reserve"] = reserve(self.config, sum(parts.values()))
         return MemoryNeed(parts, available_bytes(self.config.topology))
 
@@ -204,8 +204,8 @@ def format_of(config: Config, measured: bool = False) -> Format:
 def _measured_step(run: MeasuredRun, work: StepWork, config: Config, known: Priors) -> MeasuredStep:
     """The measured step of a run, as long as the work of this config would take there."""
     theirs = run.config
-    transfers, share = cached_costs(theirs)
-    measured_work = divided_work(cached_count(theirs, [share.samples]).work(share.samples), share)
+    transfers, share = load_costs(theirs)
+    measured_work = divide_work(load_count(theirs, [share.samples]).work(share.samples), share)
     scale = _without_sending(run, measured_work, transfers, share, known)
     device, format = theirs.topology.device, format_of(theirs, measured=True)
     forward, backward, update = (

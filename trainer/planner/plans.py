@@ -111,7 +111,7 @@ def _equal(best: TrainingPlan, plan: TrainingPlan, width: float) -> bool:
     return best.samples_per_second / plan.samples_per_second <= 1 + unknown
 
 
-def summarized(found: TrainingPlan) -> Mapping[str, Any]:
+def summarize(found: TrainingPlan) -> Mapping[str, Any]:
     """What a run's summary keeps of its plan."""
     return {
         "step_ms": 1e3 * found.step.mean, "low_ms": 1e3 * found.step.low, "high_ms": 1e3 * found.step.high,

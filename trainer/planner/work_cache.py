@@ -35,7 +35,7 @@ _TRAINER_KEYS = (
 _OWN_CODE = ("planner", "core/network", "core/keyed", "components/tasks", "components/optimizers")
 
 
-def cached_count(config: Config, batches: Iterable[int]) -> CountedBatches:
+def load_count(config: Config, batches: Iterable[int]) -> CountedBatches:
     """Work and memory of the step of one device, counted where the cache does not have it.
 
     Args:
@@ -70,7 +70,7 @@ def _kernels(work: StepWork) -> int:
 
 
 def is_counted(config: Config, batches: Iterable[int]) -> bool:
-    """Whether `cached_count` needs no torch."""
+    """Whether `load_count` needs no torch."""
     return _is_line(_read(_file(config)), batches)
 
 

@@ -38,7 +38,7 @@ def step_of(path: Path) -> int:
     return int(match[1]) if match else -1
 
 
-def saved(run_dir: Path) -> list[Path]:
+def saved_checkpoints(run_dir: Path) -> list[Path]:
     """The run's checkpoints, newest first."""
     found = [p for p in folder(run_dir).glob("step=*.ckpt") if step_of(p) >= 0]
     return sorted(found, key=step_of, reverse=True)
@@ -46,7 +46,7 @@ def saved(run_dir: Path) -> list[Path]:
 
 def intact(run_dir: Path) -> list[Path]:
     """The run's checkpoints, newest first, without those that were found damaged."""
-    return [path for path in saved(run_dir) if not _is_noted(path)]
+    return [path for path in saved_checkpoints(run_dir) if not _is_noted(path)]
 
 
 def note_damaged(path: Path, reason: str) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..base import limited_yaml
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..base.untrusted_file import DamagedFile, read_text
 from .folder import CHANGES, FROZEN
-from .frozen import frozen_values
+from .frozen import read_values
 from .status import DAMAGED, status_of
 from .summary import read_summary
 from .untrusted_yaml import is_harmless
@@ -75,7 +75,7 @@ class Comparison:
         return run.metrics.get(self.metric)
 
 
-def compared(folders: Sequence[Path], metric: str | None = None, mode: str | None = None) -> Comparison:
+def compare_runs(folders: Sequence[Path], metric: str | None = None, mode: str | None = None) -> Comparison:
     """The comparison of the runs in these folders.
 
     Args:
@@ -83,7 +83,7 @@ def compared(folders: Sequence[Path], metric: str | None = None, mode: str | Non
         mode: max or min; None: that of the monitor, else by the metric's name.
     """
     configs: list[Blocks] = []
-    runs = [_compared_run(folder, configs) for folder in folders]
+    runs = [_compare_run(folder, configs) for folder in folders]
     monitors = [run.monitor for run in runs if run.monitor is not None]
     if metric is None:
         metric, by_monitor = monitors[0] if monitors else ("val/acc", "max")
@@ -100,9 +100,9 @@ def compared(folders: Sequence[Path], metric: str | None = None, mode: str | Non
     return Comparison(found.metric, found.mode, sorted(runs, key=order), found.keys)
 
 
-def _compared_run(run_dir: Path, configs: list[Blocks]) -> ComparedRun:
+def _compare_run(run_dir: Path, configs: list[Blocks]) -> ComparedRun:
     """One run, whose config is appended to `configs`; the others are shown without one whose files are damaged."""
-    name = shown(run_dir)
+    name = shorten_path(run_dir)
     try:
         blocks, summary = _blocks(run_dir), read_summary(run_dir)
         values: dict[str, Any] = {}
@@ -159,22 +159,22 @@ def _blocks(run_dir: Path) -> Blocks:
         OSError: it cannot be read.
     """
     if os.path.lexists(run_dir / CHANGES):
-        return _flat_blocks(frozen_values(run_dir))
+        return _flat_blocks(read_values(run_dir))
     text = read_text(run_dir / FROZEN)
     if not is_harmless(text):
-        return _flat_blocks(frozen_values(run_dir))
+        return _flat_blocks(read_values(run_dir))
     blocks: dict[str, Mapping[str, Any]] = {}
     for part in _TOP_KEY.split(text):
         name = part.partition(":")[0]
-        block = {} if name in _NOT_COMPARED else _parsed(part)
+        block = {} if name in _NOT_COMPARED else _parse_yaml(part)
         if block is None:
-            return _flat_blocks(frozen_values(run_dir))
+            return _flat_blocks(read_values(run_dir))
         blocks[name] = block
     return blocks
 
 
 @lru_cache(maxsize=8192)
-def _parsed(text: str) -> Mapping[str, Any] | None:
+def _parse_yaml(text: str) -> Mapping[str, Any] | None:
     """The flat keys of a YAML text with one top key; None if it is anything else, damaged or beyond the limits."""
     try:
         values = limited_yaml.load(text)

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..base.log import RUN_LOG
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..base.printable import printable
 from ..base.regular_file import open_to_append
 from .summary import last_good_checkpoint
@@ -34,7 +34,7 @@ def report_failure(run_dir: Path, verb: str, message: str, traceback: str) -> No
     with suppress(OSError), open_to_append(log_file) as file:
         file.write(printable(f"{time.strftime('%Y-%m-%d %H:%M:%S')},000 ERROR {message}\n{how_on}\n"))
     if _one_line:
-        _print("", f"failed: {message.partition(chr(10))[0]} ({shown(log_file)})")
+        _print("", f"failed: {message.partition(chr(10))[0]} ({shorten_path(log_file)})")
     else:
         _print(traceback, f"{message}\n{how_on}")
 

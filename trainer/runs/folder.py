@@ -13,7 +13,7 @@ import yaml
 from ..base.atomic_file import write_atomically
 from ..base.errors import ConfigError, nearest, refuse
 from ..base.log import close_log
-from ..base.paths import absolute, exists, shown
+from ..base.paths import absolute, exists, shorten_path
 from ..base.untrusted_file import read_json
 from .lease_record import is_alive, lease_of
 
@@ -89,16 +89,16 @@ def refuse_taken(folder: Path, key: str) -> None:
     """Raise ConfigError if the folder is not empty."""
     refuse_frozen(folder, key)
     if folder.is_dir() and any(folder.iterdir()):
-        raise refuse(key, "this folder is not empty, and a run has its own", shown(folder), f"{key}=NEW_FOLDER")
+        raise refuse(key, "this folder is not empty, and a run has its own", shorten_path(folder), f"{key}=NEW_FOLDER")
     if folder.exists() and not folder.is_dir():
-        raise refuse(key, "this is a file", shown(folder), f"{key}=NEW_FOLDER")
+        raise refuse(key, "this is a file", shorten_path(folder), f"{key}=NEW_FOLDER")
 
 
 def refuse_frozen(folder: Path, key: str) -> None:
     """Raise ConfigError if the folder holds a run."""
     if (folder / FROZEN).exists():
-        remedy = f"leyden resume {shown(folder)}"
-        raise refuse(key, "this folder holds a run already; another may be named", shown(folder), remedy)
+        remedy = f"leyden resume {shorten_path(folder)}"
+        raise refuse(key, "this folder holds a run already; another may be named", shorten_path(folder), remedy)
 
 
 def freeze(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -144,7 +144,7 @@ def run_and_checkpoint(named: str) -> tuple[Path, Path | None]:
     if (folder / SWEEP).exists():
         trials = sorted(file.parent for file in folder.glob(f"*/{FROZEN}"))
         text = f"this is a sweep; its trials are {', '.join(trial.name for trial in trials) or 'none'}"
-        raise refuse("RUN", text, named, shown(trials[0]) if trials else "")
+        raise refuse("RUN", text, named, shorten_path(trials[0]) if trials else "")
     text = f"this folder holds no run (no {FROZEN})" if path.exists() else "there is no such run folder or checkpoint"
     raise refuse("RUN", text, named, _nearest_run(path))
 
@@ -155,7 +155,7 @@ def _nearest_run(path: Path) -> str:
     runs = _runs_below(places)
     if not runs:
         return "a folder under outputs/ that holds config.yaml; there is none yet"
-    return nearest(shown(path), [shown(run) for run in runs]) or _newest(runs)
+    return nearest(shorten_path(path), [shorten_path(run) for run in runs]) or _newest(runs)
 
 
 def newest_run() -> str:
@@ -170,7 +170,7 @@ def _runs_below(places: Iterable[Path]) -> set[Path]:
 
 
 def _newest(runs: Iterable[Path]) -> str:
-    return shown(max(runs, key=lambda run: (run / FROZEN).stat().st_mtime))
+    return shorten_path(max(runs, key=lambda run: (run / FROZEN).stat().st_mtime))
 
 
 FILE = "pipeline.json"

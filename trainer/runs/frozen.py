@@ -41,15 +41,15 @@ class OpenedRun:
     def __exit__(self, *_: object) -> None:
         os.close(self._folder)
 
-    def opened(self, path: Path) -> BinaryIO:
+    def open_file(self, path: Path) -> BinaryIO:
         """A regular file in the folder."""
         file = open_regular(path, folder=self._folder)
         self.owners.add(os.fstat(file.fileno()).st_uid)
         return file
 
     def first_values(self) -> dict[str, Any]:
-        """The config with which the run began. Raises as `frozen_values`."""
-        values: Any = read_yaml(self.run_dir / FROZEN, self.opened)
+        """The config with which the run began. Raises as `read_values`."""
+        values: Any = read_yaml(self.run_dir / FROZEN, self.open_file)
         if not isinstance(values, dict):
             raise DamagedFile(self.run_dir / FROZEN, "it holds no keys")
         return values
@@ -58,7 +58,7 @@ class OpenedRun:
         """See `changes_of`."""
         file = self.run_dir / CHANGES
         try:
-            items = read_yaml(file, self.opened)
+            items = read_yaml(file, self.open_file)
         except FileNotFoundError:
             if CHANGES in os.listdir(self._folder):  # a broken link is no run without changes
                 raise
@@ -72,7 +72,7 @@ class OpenedRun:
         return [item["changed"] for item in items]
 
     def values(self) -> dict[str, Any]:
-        """See `frozen_values`."""
+        """See `read_values`."""
         values = self.first_values()
         for changed in self.changes():
             for key, value in changed.items():
@@ -114,12 +114,12 @@ def owners_of(folder: Path) -> set[int]:
     """User ids of the folder of a run or a sweep, and of the files that hold its config."""
     with OpenedRun(folder) as run:
         for name in (FROZEN, CHANGES, SWEEP):
-            with suppress(FileNotFoundError), run.opened(folder / name):
+            with suppress(FileNotFoundError), run.open_file(folder / name):
                 pass
         return run.owners
 
 
-def frozen_values(run_dir: Path) -> dict[str, Any]:
+def read_values(run_dir: Path) -> dict[str, Any]:
     """The run's config as plain values: the frozen one, then what each `leyden resume` changed, in order.
 
     Raises:
@@ -131,7 +131,7 @@ def frozen_values(run_dir: Path) -> dict[str, Any]:
 
 
 def values_when_frozen(run_dir: Path) -> dict[str, Any]:
-    """The config with which the run began, as plain values. Raises as `frozen_values`."""
+    """The config with which the run began, as plain values. Raises as `read_values`."""
     with OpenedRun(run_dir) as run:
         return run.first_values()
 
@@ -160,7 +160,7 @@ def check_files(run_dir: Path) -> None:
 
 def trials_in(run_dir: Path) -> list[Path]:
     """The trials of a pipeline; none for a run that trains a model of its own."""
-    pipeline = frozen_values(run_dir).get("pipeline")
+    pipeline = read_values(run_dir).get("pipeline")
     return [] if pipeline is None else trial_folders(run_dir, pipeline["trials"])
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import FrameType
 
 from ..base.errors import ConfigError, refuse
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..base.signals import install_handlers, restore_handlers
 from .lease_file import Contender
 from .lease_record import FILE, FoundLease, Lease, is_alive, lease_of, read_lease
@@ -54,7 +54,9 @@ def hold_lease(folder: Path, listens: bool = True) -> Iterator[None]:
     except OSError as error:
         _release(contender)
         text = f"its lease {FILE} cannot be taken: {error.strerror or error}"
-        raise refuse("RUN", text, shown(folder), f"a folder that you may write to, whose {FILE} is a file") from None
+        raise refuse(
+            "RUN", text, shorten_path(folder), f"a folder that you may write to, whose {FILE} is a file"
+        ) from None
     _held.add(key)
     released = threading.Event()
     threading.Thread(target=_renew, args=(contender, descriptor, released), name="leyden-lease", daemon=True).start()
@@ -82,8 +84,8 @@ def refuse_running(folder: Path) -> None:
 
 def _already_running(folder: Path, other: Lease) -> ConfigError:
     where = "this host" if other.is_local else other.host
-    remedy = f"leyden stop {shown(folder)}" if other.is_local else f"on {other.host}: leyden stop {folder}"
-    return refuse("RUN", f"is already running: process {other.pid} on {where} leads it", shown(folder), remedy)
+    remedy = f"leyden stop {shorten_path(folder)}" if other.is_local else f"on {other.host}: leyden stop {folder}"
+    return refuse("RUN", f"is already running: process {other.pid} on {where} leads it", shorten_path(folder), remedy)
 
 
 def _take(contender: Contender) -> None:
@@ -118,7 +120,7 @@ def _take(contender: Contender) -> None:
 def _announce(contender: Contender, found: FoundLease) -> None:
     other, left = found.lease, contender.remaining_s(contender.file, found)
     leader = "its lease cannot be read" if other is None else f"process {other.pid} on {other.host} led it"
-    text = f"{shown(contender.file.parent)}: {leader}; taken over in {left:.0f} s unless that lease is renewed"
+    text = f"{shorten_path(contender.file.parent)}: {leader}; taken over in {left:.0f} s unless that lease is renewed"
     print(text, file=sys.stderr, flush=True)
 
 
@@ -153,7 +155,7 @@ def _end_superseded(folder: Path, found: FoundLease) -> None:
     """End this process at once: another leads the run, and two must not write into its folder."""
     other = found.lease
     leader = "another process" if other is None else f"process {other.pid} on {other.host}"
-    text = f"{shown(folder)}: {leader} has taken over the run, whose lease this process has not renewed in time"
+    text = f"{shorten_path(folder)}: {leader} has taken over the run, whose lease this process has not renewed in time"
     print(text, file=sys.stderr, flush=True)
     os._exit(1)
 

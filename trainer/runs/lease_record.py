@@ -100,12 +100,12 @@ def read_lease(file: Path) -> FoundLease | None:
         if error.errno == errno.ESTALE:  # removed on another host since it was opened
             return None
         raise
-    lease = _parsed(content)
+    lease = _parse_lease(content)
     digest = hashlib.sha256(content).hexdigest()[:16]
     return FoundLease(lease, digest, status.st_mtime_ns, lease.nonce if lease is not None else "")
 
 
-def _parsed(content: bytes) -> Lease | None:
+def _parse_lease(content: bytes) -> Lease | None:
     """The lease, None where the content is not one."""
     try:
         values: Any = json.loads(content)

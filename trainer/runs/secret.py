@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ..base.errors import ConfigError, refuse
 from ..base.handshake import SECRET, SECRET_BYTES, new_secret
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..base.regular_file import NotRegularFile, open_regular
 
 FILE = "secret"
@@ -33,7 +33,7 @@ def shared_secret(run_dir: Path) -> bytes:
             _create(path)
         return _read(path)
     except OSError as error:
-        raise _refused(path, f"the run's secret cannot be kept here: {error.strerror or error}") from None
+        raise _refuse_secret(path, f"the run's secret cannot be kept here: {error.strerror or error}") from None
 
 
 def folder_mark(run_dir: Path) -> str:
@@ -95,7 +95,7 @@ def _read(path: Path) -> bytes:
         if secret is not None:
             return secret
         if time.monotonic() > end:
-            raise _refused(path, "the run's secret is damaged")
+            raise _refuse_secret(path, "the run's secret is damaged")
         time.sleep(0.05)
 
 
@@ -108,9 +108,9 @@ def _content(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except NotRegularFile:
-        raise _refused(path, "the run's secret is no regular file") from None
+        raise _refuse_secret(path, "the run's secret is no regular file") from None
     if mode & 0o077:
-        raise _refused(path, f"others may read the run's secret (mode {mode & 0o777:04o})")
+        raise _refuse_secret(path, f"others may read the run's secret (mode {mode & 0o777:04o})")
     if len(text) != 2 * SECRET_BYTES + 1:
         return None
     try:
@@ -119,6 +119,6 @@ def _content(path: Path) -> bytes | None:
         return None
 
 
-def _refused(path: Path, text: str) -> ConfigError:
+def _refuse_secret(path: Path, text: str) -> ConfigError:
     remedy = "remove the file, and start all nodes again; a run on several nodes needs a folder with file modes"
-    return refuse("RUN", text, shown(path), remedy)
+    return refuse("RUN", text, shorten_path(path), remedy)

@@ -60,7 +60,7 @@ class Session:
         }
 
 
-def merged(*records: Iterable[Record]) -> list[Record]:
+def merge_sessions(*records: Iterable[Record]) -> list[Record]:
     """Every session once, by start; sessions without a step are left out."""
     newest: dict[str, Record] = {}
     for record in (one for some in records for one in some):
@@ -75,7 +75,7 @@ def _age(record: Record) -> tuple[int, float]:
     return record["steps"], sum((record.get("seconds") or {}).values())
 
 
-def recorded(summary: Mapping[str, Any], progress_file: Path) -> list[Record]:
+def read_recorded(summary: Mapping[str, Any], progress_file: Path) -> list[Record]:
     """The sessions in a run's files: those of its summary, and the last one to report progress."""
     try:
         last = read_mapping(progress_file, {"session": dict}).get("session")
@@ -83,7 +83,7 @@ def recorded(summary: Mapping[str, Any], progress_file: Path) -> list[Record]:
             check_session(progress_file, last, "session")
     except (OSError, DamagedFile):
         last = None
-    return merged(summary.get("sessions") or [], [] if last is None else [last])
+    return merge_sessions(summary.get("sessions") or [], [] if last is None else [last])
 
 
 def check_session(path: Path, record: object, name: str) -> None:

@@ -93,13 +93,13 @@ def _submission(run_dir: Path) -> Submission | None:
 def jobs_by_id(ids: Iterable[str]) -> dict[str, SlurmJob]:
     """States of the jobs that Slurm still knows: one call of squeue, and one of sacct for the rest."""
     wanted = sorted(set(ids))
-    found = _queried(["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%S"], wanted)
+    found = _query_states(["squeue", "--noheader", "--array", "--states=all", "--format=%i|%T|%r|%S"], wanted)
     rest = [job for job in wanted if job not in found]
     accounted = ["sacct", "--noheader", "--parsable2", "--allocations", "--format=JobID,State,Reason"]
-    return {**found, **_queried(accounted, rest)}
+    return {**found, **_query_states(accounted, rest)}
 
 
-def _queried(command: Sequence[str], ids: Sequence[str]) -> dict[str, SlurmJob]:
+def _query_states(command: Sequence[str], ids: Sequence[str]) -> dict[str, SlurmJob]:
     """States by one command; empty if Slurm is missing, does not answer, or knows no job (an error of squeue)."""
     if not ids:
         return {}
@@ -167,15 +167,15 @@ def own_job_id() -> str:
 
 def state_of(job_id: str) -> str | None:
     """Slurm's state of a queued job, such as PENDING, RUNNING, COMPLETING; None if it is not in the queue."""
-    return _queued(job_id, "%T")
+    return _queued_states(job_id, "%T")
 
 
 def reason_of(job_id: str) -> str | None:
     """Slurm's reason why a job is pending, such as Priority or Resources; None if it is not in the queue."""
-    return _queued(job_id, "%r")
+    return _queued_states(job_id, "%r")
 
 
-def _queued(job_id: str, wanted: str) -> str | None:
+def _queued_states(job_id: str, wanted: str) -> str | None:
     try:
         done = run_command("squeue", "--noheader", "--jobs", job_id, "--format", wanted)
     except FileNotFoundError:

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..base.untrusted_file import DamagedFile, read_mapping
 from .checkpoints import intact, step_of
 from .folder import FROZEN, pipeline_of
 from .frozen import check_files
 from .goodput import goodput
 from .lease_record import Lease, is_alive, lease_of
-from .sessions import recorded
+from .sessions import read_recorded
 from .slurm import STOP_REQUESTED, SlurmJob, jobs_by_id, submission_of
 from .summary import PROGRESS, read_summary, was_pruned
 
@@ -67,13 +67,13 @@ def status_of(run_dir: Path, jobs: Mapping[str, SlurmJob]) -> RunStatus:
     elif job is not None and job.is_pending and status != "done":
         state, why = "queued", _waiting(job)
     else:
-        state, why = _ended(run_dir, summary, lease, job)
+        state, why = _end_of(run_dir, summary, lease, job)
     newest = next(iter(intact(run_dir)), None)
     last = step_of(newest) if newest is not None else None
     running = state == "running"
     step = _step(state, summary, progress, last)
     return RunStatus(
-        shown(run_dir), state, step,
+        shorten_path(run_dir), state, step,
         step if state == "done" else progress.get("total_steps"),
         progress.get("samples_per_second") if running else summary.get("samples_per_second"),
         progress.get("seconds_left") if running else None,
@@ -89,7 +89,7 @@ def _waiting(job: SlurmJob) -> str:
 
 def _goodput(summary: dict[str, Any], run_dir: Path) -> float | None:
     try:
-        good = goodput(recorded(summary, run_dir / PROGRESS))
+        good = goodput(read_recorded(summary, run_dir / PROGRESS))
     except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError):  # somebody else may have written them
         return None
     return None if good is None else good.share
@@ -141,9 +141,9 @@ def _alive(active_dir: Path, summary: dict[str, Any], progress: dict[str, Any], 
     return "running", f"{where}; its last step was {ago:.0f} s ago" if ago > _LONG_AGO_S else where
 
 
-def _ended(run_dir: Path, summary: dict[str, Any], lease: Lease | None, job: SlurmJob | None) -> tuple[str, str]:
+def _end_of(run_dir: Path, summary: dict[str, Any], lease: Lease | None, job: SlurmJob | None) -> tuple[str, str]:
     status, pipeline = summary.get("status"), pipeline_of(run_dir)
-    again = f"leyden resume {shown(pipeline.parent if pipeline is not None else run_dir)}"
+    again = f"leyden resume {shorten_path(pipeline.parent if pipeline is not None else run_dir)}"
     if status == "done":
         reason = summary.get("stop_reason")
         if was_pruned(summary):
@@ -154,7 +154,7 @@ def _ended(run_dir: Path, summary: dict[str, Any], lease: Lease | None, job: Slu
         error = str(summary.get("error", ""))
         return "failed", f"rank {rank}: {error}" if rank >= 0 else error
     if status == "slow":
-        return status, f"details: {shown(run_dir / 'result.json')}"
+        return status, f"details: {shorten_path(run_dir / 'result.json')}"
     if status is None and lease is None and job is not None and job.state == "CANCELLED":
         return "not started", f"Slurm's job {job.id}: {job.state}; {again}"
     # a dead process whose lease is still there did not end by itself
@@ -196,6 +196,6 @@ def _status_or_damage(run_dir: Path, jobs: Mapping[str, SlurmJob]) -> RunStatus:
         return status_of(run_dir, jobs)
     except DamagedFile as error:
         name = error.path.relative_to(run_dir) if error.path.is_relative_to(run_dir) else error.path
-        return RunStatus(shown(run_dir), DAMAGED, why=f"{name}: {error.reason}")
+        return RunStatus(shorten_path(run_dir), DAMAGED, why=f"{name}: {error.reason}")
     except OSError as error:
-        return RunStatus(shown(run_dir), DAMAGED, why=f"{error.filename}: {error.strerror}")
+        return RunStatus(shorten_path(run_dir), DAMAGED, why=f"{error.filename}: {error.strerror}")

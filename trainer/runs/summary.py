@@ -8,13 +8,13 @@ from typing import Any
 
 from ..base.atomic_file import atomic_file
 from ..base.open_files import is_lack
-from ..base.paths import shown
-from ..base.storage import located
+from ..base.paths import shorten_path
+from ..base.storage import current_place
 from ..base.untrusted_file import DamagedFile, read_mapping
 from ..base.versions import versions
 from .checkpoints import intact
 from .frozen import trials_in
-from .sessions import Record, check_session, recorded
+from .sessions import Record, check_session, read_recorded
 
 SUMMARY = "summary.json"
 _RESERVED = 4096
@@ -76,7 +76,7 @@ def was_pruned(summary: dict[str, Any]) -> bool:
 
 def read_sessions(run_dir: Path) -> list[Record]:
     """The sessions of a run, from its summary and its progress file."""
-    return recorded(read_summary(run_dir), run_dir / PROGRESS)
+    return read_recorded(read_summary(run_dir), run_dir / PROGRESS)
 
 
 def mark_failed(run_dir: Path, message: str, rank: int) -> None:
@@ -84,7 +84,7 @@ def mark_failed(run_dir: Path, message: str, rank: int) -> None:
 
     Never raises for a full disk, a lost or a read-only folder, which may be the failure itself.
     """
-    place = located(run_dir)
+    place = current_place(run_dir)
     if place is None:
         return
     failure = {"status": "failed", "error": message, "failed_rank": rank}
@@ -108,7 +108,7 @@ def _so_far(run_dir: Path) -> dict[str, Any]:
 
 def last_good_checkpoint(run_dir: Path) -> str:
     """The last good checkpoint and the command that continues from it, for the message of a failed run."""
-    run_dir = located(run_dir) or run_dir
+    run_dir = current_place(run_dir) or run_dir
     try:
         trials = trials_in(run_dir)
     except (OSError, ValueError, KeyError, TypeError) as error:  # removed, or damaged
@@ -118,11 +118,11 @@ def last_good_checkpoint(run_dir: Path) -> str:
     if trials:
         kept = sum(bool(intact(trial)) for trial in trials)
         checkpoints = f"{kept} of its {len(trials)} trials have a checkpoint"
-        return f"{checkpoints}\ncontinue with: leyden resume {shown(run_dir.parent)}"
+        return f"{checkpoints}\ncontinue with: leyden resume {shorten_path(run_dir.parent)}"
     found = intact(run_dir)
     if not found:
         return "no checkpoint had been written"
-    return f"last good checkpoint: {found[0]}\ncontinue with: leyden resume {shown(run_dir)}"
+    return f"last good checkpoint: {found[0]}\ncontinue with: leyden resume {shorten_path(run_dir)}"
 
 
 def mark_refused(run_dir: Path, message: str) -> None:

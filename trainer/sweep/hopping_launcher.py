@@ -8,11 +8,11 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..config.schema import load
 from ..runs.folder import claim, freeze, record_pipeline
 from .hopping_plan import HoppingPlan
-from .hydra_job import HydraJob, job_environment, preserved_hydra_config
+from .hydra_job import HydraJob, job_environment, preserve_hydra_config
 from .results import QUEUED, WAITING, trial_result
 from .trial_process import STOPPED, run_process
 
@@ -37,7 +37,7 @@ class HoppingLauncher(Launcher):
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         setup_globals()
-        with preserved_hydra_config():
+        with preserve_hydra_config():
             jobs = [
                 HydraJob(self._context, self._config, number, overrides, self._task)
                 for number, overrides in enumerate(job_overrides, initial_job_idx)
@@ -45,7 +45,7 @@ class HoppingLauncher(Launcher):
             run_dir = self._freeze([job.folder for job in jobs], initial_job_idx)
             for number, overrides in enumerate(job_overrides, initial_job_idx):
                 print(f"trial {number}: {' '.join(filter_overrides(overrides))}")
-            print(f"pipeline: {shown(run_dir)}", flush=True)
+            print(f"pipeline: {shorten_path(run_dir)}", flush=True)
             with env_override(job_environment(jobs)):
                 for job in jobs:
                     job.begin()
@@ -77,7 +77,7 @@ def run_hopping(run_dir: Path) -> int:
         return QUEUED
     if topology.launcher == "node":
         print(f"on each of the {topology.nodes} hosts, HOST being one of them and the same for all:")
-        print(f"  leyden node --rendezvous HOST:29400 {shown(run_dir)}", flush=True)
+        print(f"  leyden node --rendezvous HOST:29400 {shorten_path(run_dir)}", flush=True)
         return WAITING
     # "resume" at the first start, too: a run that preflight refuses is not removed, and `leyden resume SWEEP` finds it
     code = run_process(run_dir, "resume")

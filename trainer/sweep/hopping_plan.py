@@ -8,15 +8,15 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 from pydantic import ValidationError
 
-from ..base.errors import Problem, listed, raise_all, refuse
+from ..base.errors import Problem, join_names, raise_all, refuse
 from ..compose.checks import check_values
 from ..compose.composer import Composer
 from ..compose.hydra_node import LAUNCHER
 from ..compose.leftover_keys import drop
-from ..compose.validation import validated
+from ..compose.validation import validate_values
 from ..config.locate import locate
 from ..config.schema import Config, Pipeline, with_processes_node
-from ..config.strategy_class import declared_before_import
+from ..config.strategy_class import declarations_before_import
 from ..config.targets import is_a
 from .results import Metric
 
@@ -96,7 +96,7 @@ class HoppingPlan:
         Raises:
             ConfigError: its topology cannot run here.
         """
-        values = self._composer.frozen(composed)
+        values = self._composer.freeze_values(composed)
         # the strategy is not used, but must accept the number of workers
         ddp = self._composer.loader.load_configuration("train", ["strategy=ddp"], composed.hydra.mode)
         strategy = {str(key): value for key, value in ddp.strategy.items()}
@@ -104,12 +104,12 @@ class HoppingPlan:
         values["model"] = {**values["model"], "pretrained": None} if values["model"] else None
         values["dataset"] = {**values["dataset"], "partitions": 1}
         values["pipeline"] = {**self._settings, **_comparison(values), "trials": []}
-        config = validated(values)
+        config = validate_values(values)
         check_values(config)
         return with_processes_node(values)
 
     def _check_shared(self, composed: DictConfig, trial: str) -> None:
-        shared = {key: _resolved(OmegaConf.select(composed, key)) for key in _SHARED}
+        shared = {key: _resolve(OmegaConf.select(composed, key)) for key in _SHARED}
         if not self._shared:
             self._shared, self._first_trial = shared, trial
         for key, node in shared.items():
@@ -117,7 +117,7 @@ class HoppingPlan:
             own = [f"{key}.{name}" for name in {**node, **first} if node.get(name) != first.get(name)]
             if own:
                 text = f"is not that of {self._first_trial}, and the models of a pipeline share workers and data"
-                raise refuse(key, text, remedy=f"one value of {listed(own)} for all, or hydra/launcher=basic")
+                raise refuse(key, text, remedy=f"one value of {join_names(own)} for all, or hydra/launcher=basic")
 
     def check_class(self, config: Config) -> None:
         """
@@ -145,7 +145,7 @@ class HoppingPlan:
         return {**self._values, "pipeline": {**self._values["pipeline"], "trials": relative}}
 
 
-def _resolved(node: DictConfig) -> dict[str, Any]:
+def _resolve(node: DictConfig) -> dict[str, Any]:
     values = OmegaConf.to_container(node, resolve=True)
     assert isinstance(values, dict)
     return {str(key): value for key, value in values.items()}
@@ -166,7 +166,7 @@ _NOT_HOPPING = (
 
 def _incompatible(composed: DictConfig) -> Iterator[Problem]:
     target = str(composed.strategy.get("_target_"))
-    declared = declared_before_import(target)
+    declared = declarations_before_import(target)
     if declared is None or declared.max_workers != 1:
         text = "splits one model over workers, and each model of a pipeline trains on one at a time"
         yield Problem("strategy", text, composed.hydra.runtime.choices.get("strategy", target), "strategy=single")

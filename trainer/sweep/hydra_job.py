@@ -64,7 +64,7 @@ class HydraJob:
 
 
 @contextmanager
-def preserved_hydra_config() -> Iterator[None]:
+def preserve_hydra_config() -> Iterator[None]:
     """Restore Hydra's global config at the end."""
     before = HydraConfig.instance().cfg
     try:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..base.paths import shown
-from ..runs.frozen import frozen_values
+from ..base.paths import shorten_path
+from ..runs.frozen import read_values
 from ..runs.summary import PRUNED, read_summary
 
 BASIC = "hydra._internal.core_plugins.basic_sweeper.BasicSweeper"
@@ -62,7 +62,7 @@ def print_table(trials: Sequence[Trial], by: Metric, folder: Path, logs: Sequenc
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("trial", "overrides", "status", by.name, title=f"sweep: {shown(folder)}")
+    table = Table("trial", "overrides", "status", by.name, title=f"sweep: {shorten_path(folder)}")
     shared = set.intersection(*(set(trial.overrides) for trial in trials)) if len(trials) > 1 else set()
     for trial in by.best_first(trials):
         metric = "" if math.isnan(trial.metric) else f"{trial.metric:.5g}"
@@ -77,8 +77,8 @@ def print_table(trials: Sequence[Trial], by: Metric, folder: Path, logs: Sequenc
     Console(soft_wrap=True).print(table)
     queued = dict.fromkeys(trial.job.partition("_")[0] for trial in trials if trial.job)
     if queued:
-        commands = [f"squeue --jobs {','.join(queued)}", *(f"tail -F {shown(log)}" for log in logs)]
-        print("\n  ".join(["follow them with", *commands, f"leyden status {shown(folder)}"]))
+        commands = [f"squeue --jobs {','.join(queued)}", *(f"tail -F {shorten_path(log)}" for log in logs)]
+        print("\n  ".join(["follow them with", *commands, f"leyden status {shorten_path(folder)}"]))
 
 
 def trial_result(folder: Path, code: int) -> tuple[int, float]:
@@ -88,7 +88,7 @@ def trial_result(folder: Path, code: int) -> tuple[int, float]:
         code: exit code of the processes.
     """
     status = read_summary(folder).get("status")
-    return 0 if status == "done" else code or 1, final_metric(folder, frozen_values(folder))
+    return 0 if status == "done" else code or 1, final_metric(folder, read_values(folder))
 
 
 def stop_reason(folder: Path) -> str:

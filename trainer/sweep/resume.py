@@ -8,22 +8,22 @@ import yaml
 
 from ..base import limited_yaml
 from ..base.errors import ConfigError, refuse
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..base.printable import printable
-from ..compose.reopen import Changes, FrozenRun, change, open_run, read_changes, written_changes
+from ..compose.reopen import Changes, FrozenRun, change, open_run, read_changes, write_changes
 from ..config.schema import Config
 from ..config.target_policy.untrusted_runs import refuse_foreign
-from ..runs.checkpoints import saved
+from ..runs.checkpoints import saved_checkpoints
 from ..runs.frozen import owners_of, trials_in
 from ..runs.lease import hold_lease, refuse_running
 from ..runs.slurm import STOP_REQUESTED
 from ..runs.status import RUNNING, RunStatus, runs_in, statuses
 from .hopping_launcher import run_hopping
 from .results import QUEUED, WAITING, Metric, Trial, metric_of, print_table, stop_reason, trial_result
-from .resume_study import N_TRIALS, reopened
+from .resume_study import N_TRIALS, reopen_study
 from .slurm import SubmittedTrials, submit_trials
 from .trial_failures import TrialFailures
-from .trial_process import STOPPED, run_process, shared_imports, sigterm_as_exit
+from .trial_process import STOPPED, run_process, share_imports, sigterm_as_exit
 
 _HANG_TIMEOUT = "trainer.hang_timeout"
 _FINISHED = ("done", "stopped early", "pruned")
@@ -48,27 +48,27 @@ def resume_sweep(folder: Path, overrides: Sequence[str], config_dir: str | None)
     pipelines = {run: trials for run in runs if (trials := trials_in(run))}
     trials = [run for run in runs if run not in pipelines]
     if not trials:
-        raise refuse("SWEEP", "none of its trials was ever frozen", shown(folder), "leyden -m ... again")
+        raise refuse("SWEEP", "none of its trials was ever frozen", shorten_path(folder), "leyden -m ... again")
     for led in (folder, *runs):
         refuse_running(led)
     states = dict(zip(trials, statuses(trials), strict=True))
-    study = reopened(folder, of_study)
+    study = reopen_study(folder, of_study)
     finished = [trial for trial in trials if states[trial].state in _FINISHED]
     running = [trial for trial in trials if states[trial].state in RUNNING]
     pipelines = {run: members for run, members in pipelines.items() if not set(members) <= set(finished)}
     for run, members in pipelines.items():
         _refuse_running(run, [states[trial] for trial in running if trial in members])
     shared, own = _split_changes(changes) if pipelines else (Changes(), changes)
-    unfinished = [_validated(trial, own) for trial in trials if trial not in (*finished, *running)]
-    sharing = [_validated(run, shared) for run in pipelines]
+    unfinished = [_validate(trial, own) for trial in trials if trial not in (*finished, *running)]
+    sharing = [_validate(run, shared) for run in pipelines]
     print(f"{len(finished)} of {len(trials)} trials are done, {len(unfinished)} are resumed", flush=True)
     codes, submitted = dict.fromkeys(finished, 0), SubmittedTrials()
     try:
-        with hold_lease(folder), sigterm_as_exit(), shared_imports(), ExitStack() as written:
+        with hold_lease(folder), sigterm_as_exit(), share_imports(), ExitStack() as written:
             if study is not None and study.study is not None:
                 study.study.journal.repair()
             for run, changed in [*((run, shared) for run, _ in sharing), *((run, own) for run, _ in unfinished)]:
-                written.enter_context(written_changes(run, changed))
+                written.enter_context(write_changes(run, changed))
                 (run.folder / STOP_REQUESTED).unlink(missing_ok=True)
             submitted = _submit(folder, sharing, pipelines, unfinished)
             codes |= dict.fromkeys(submitted.jobs, QUEUED)
@@ -109,7 +109,7 @@ def _refuse_running(pipeline: Path, trials: Sequence[RunStatus]) -> None:
     refuse_if_queued(pipeline)
     for trial in trials:
         text = f"its trial {trial.run} is {trial.state}: {trial.why}"
-        raise refuse("SWEEP", text, shown(pipeline), f"leyden stop {trial.run}, and then again")
+        raise refuse("SWEEP", text, shorten_path(pipeline), f"leyden stop {trial.run}, and then again")
 
 
 def _split_changes(changes: Changes) -> tuple[Changes, Changes]:
@@ -124,15 +124,15 @@ def _split_changes(changes: Changes) -> tuple[Changes, Changes]:
     return Changes({**topology, **hang}, changes.given), Changes(rest, changes.given)
 
 
-def _validated(trial: Path, changes: Changes) -> tuple[FrozenRun, Config]:
+def _validate(trial: Path, changes: Changes) -> tuple[FrozenRun, Config]:
     try:
         run = open_run(str(trial), changes.given)
         change(run, changes)
-        config = run.validated()
+        config = run.validate_reopened()
         refuse_foreign(run.folder, run.owners, "resume")
         return run, config
     except ConfigError as error:
-        raise error.located(lambda key: "", f"trial {trial.name}") from None
+        raise error.with_places(lambda key: "", f"trial {trial.name}") from None
 
 
 def _submit(
@@ -163,7 +163,7 @@ def _run_pipelines(pipelines: Mapping[Path, Sequence[Path]], wanted: Set[Path]) 
     for run_dir, trials in pipelines.items():
         if wanted.isdisjoint(trials):
             continue
-        print(f"\npipeline: {shown(run_dir)}", flush=True)
+        print(f"\npipeline: {shorten_path(run_dir)}", flush=True)
         code = run_hopping(run_dir)
         codes |= {trial: trial_result(trial, code)[0] for trial in trials if trial in wanted}
     return codes
@@ -178,17 +178,17 @@ def _run(trials: Sequence[FrozenRun]) -> dict[Path, int]:
     codes, failures = dict[Path, int](), TrialFailures()
     for trial in trials:
         folder = trial.folder
-        begun = bool(saved(folder)) or (folder / "summary.json").exists()
-        print(f"\ntrial {folder.name}: {' '.join(_overrides(folder))}\nrun folder: {shown(folder)}", flush=True)
+        begun = bool(saved_checkpoints(folder)) or (folder / "summary.json").exists()
+        print(f"\ntrial {folder.name}: {' '.join(_overrides(folder))}\nrun folder: {shorten_path(folder)}", flush=True)
         codes[folder] = run_process(folder, "resume" if begun else "train")
         if codes[folder] in STOPPED:
             raise SystemExit(codes[folder])
-        failures.ended(folder.name, folder, failed=codes[folder] != 0)
+        failures.end_trial(folder.name, folder, failed=codes[folder] != 0)
     return codes
 
 
 def _stopped(folder: Path, code: int) -> int:
-    print(f"stopped; continue with: leyden resume {shown(folder)}", flush=True)
+    print(f"stopped; continue with: leyden resume {shorten_path(folder)}", flush=True)
     return code
 
 

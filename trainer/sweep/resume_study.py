@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.errors import refuse
-from ..base.paths import shown
+from ..base.paths import shorten_path
 from ..base.printable import printable
 from ..base.untrusted_file import DamagedFile
 from ..compose.composer import Composer
@@ -25,7 +25,7 @@ _OWN = ("hydra.sweep.dir", "hydra/hydra_logging", "hydra/job_logging", "hydra.mo
 """Overrides that Leyden adds to those of a sweep."""
 
 
-def reopened(folder: Path, changes: Sequence[str]) -> Sweep | None:
+def reopen_study(folder: Path, changes: Sequence[str]) -> Sweep | None:
     """The sweep by Optuna of a folder; None for one whose sweeper chooses no further trials.
 
     Args:
@@ -83,10 +83,10 @@ def _refuse_foreign(journal: Path) -> None:
     # some samplers keep their state in it as a pickle; the sweep's folder and file were asked for before
     if journal.stat().st_uid != os.geteuid() and not is_trusted():
         text = "belongs to another user, and a study that goes on reads what they have written"
-        raise refuse("SWEEP", text, shown(journal), "the flag --trust, after reading it")
+        raise refuse("SWEEP", text, shorten_path(journal), "the flag --trust, after reading it")
 
 
 def _refuse_elsewhere(folder: Path, began: str) -> None:
     if Path.cwd() != Path(began):
         text = f"its study began in {began}, and its paths are relative to that folder"
-        raise refuse("SWEEP", text, shown(folder), f"cd {began}, and leyden resume {folder}")
+        raise refuse("SWEEP", text, shorten_path(folder), f"cd {began}, and leyden resume {folder}")

@@ -19,8 +19,8 @@ from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ..base.errors import ConfigError, raise_all, refuse
-from ..base.paths import absolute, shown
-from ..compose.composer import ComposedRun, Composer, parsed_overrides, resolved_text, set_output_dir
+from ..base.paths import absolute, shorten_path
+from ..compose.composer import ComposedRun, Composer, parse_overrides, resolve_text, set_output_dir
 from ..compose.hydra_compat import Callbacks, basic_sweeper, failure_of
 from ..compose.hydra_node import hydra_problems
 from ..compose.pinned_weights import with_pinned_weights
@@ -34,8 +34,8 @@ from .slurm import submit_trials
 from .study.callback import add_callback
 from .study.outcome import TrialOutcome
 from .study.settings import is_study, require_optuna
-from .sweeper_adapter import configure_sweeper, is_adaptive, refused_result, set_result, tolerated_failures
-from .trial_process import RunTrial, imports_ahead, shared_imports, sigterm_as_exit
+from .sweeper_adapter import configure_sweeper, is_adaptive, refused_result, set_result, tolerate_failures
+from .trial_process import RunTrial, imports_ahead, share_imports, sigterm_as_exit
 from .validating_launcher import ValidatingLauncher
 
 if TYPE_CHECKING:
@@ -60,15 +60,15 @@ class Sweep:
         self.metric = Metric()
         self._composer = composer
         self._overrides = list(overrides)
-        self._master = composer.composed([*_QUIET, *trial_failures.added(overrides)], RunMode.MULTIRUN)
+        self._master = composer.compose_with_hydra([*_QUIET, *trial_failures.add_key(overrides)], RunMode.MULTIRUN)
         # before Hydra builds its callbacks, sweeper and launcher of them; each trial is checked when it is composed
         raise_all(hydra_problems(self._master.hydra))
         OmegaConf.set_readonly(self._master.hydra, False)
-        self._failures = trial_failures.TrialFailures(trial_failures.taken(self._master))
-        composer.swept = _swept(self._master)
+        self._failures = trial_failures.TrialFailures(trial_failures.take_value(self._master))
+        composer.swept = _swept_keys(self._master)
         # made after validation: until then sweepers, which write into their folder at once, have a temporary one
-        self._wanted = absolute(resolved_text(self._master, "hydra.sweep.dir"))
-        self.study = self._planned_study(goes_on)
+        self._wanted = absolute(resolve_text(self._master, "hydra.sweep.dir"))
+        self.study = self._plan_study(goes_on)
         """Plan of a sweep by Optuna."""
         if self.study is not None:
             self.metric = self.study.metric
@@ -87,7 +87,7 @@ class Sweep:
         if self.study is not None and self.plan is not None:
             self.study.refuse_hopping()
 
-    def _planned_study(self, goes_on: bool) -> "StudyPlan | None":
+    def _plan_study(self, goes_on: bool) -> "StudyPlan | None":
         """Plan of the study, or None; another sweeper that chooses trials by results is configured."""
         if is_study(self._master):
             require_optuna()
@@ -97,7 +97,7 @@ class Sweep:
             try:
                 return StudyPlan(self._master, self._wanted, goes_on, origin)
             except ConfigError as error:
-                raise error.located(origin.where) from None
+                raise error.with_places(origin.where) from None
         if is_adaptive(self._master):
             configure_sweeper(self._master, self._composer.origin(self._overrides))
         return None
@@ -107,7 +107,7 @@ class Sweep:
         assert self.study is not None
         self.trials = list(trials)
         for number, point in self.study.failed_or_open().items():
-            _, subfolder = self._composed(number, point)
+            _, subfolder = self._compose_trial(number, point)
             if (self._target / subfolder / FROZEN).exists():
                 self.study.tell(number, TrialOutcome.of_run(self._target / subfolder, self.study.metric.name))
         return self.run()
@@ -118,7 +118,7 @@ class Sweep:
         Raises:
             ConfigError: a trial cannot start; no folder was made.
         """
-        with tempfile.TemporaryDirectory(prefix="leyden-") as waiting, sigterm_as_exit(), shared_imports(), self._lease:
+        with tempfile.TemporaryDirectory(prefix="leyden-") as waiting, sigterm_as_exit(), share_imports(), self._lease:
             self._master.hydra.sweep.dir = waiting
             try:
                 self._run_sweeper()
@@ -135,7 +135,7 @@ class Sweep:
 
     def _stopped(self, code: int) -> int:
         if self.folder is not None:
-            print(f"stopped; continue with: leyden resume {shown(self.folder)}", flush=True)
+            print(f"stopped; continue with: leyden resume {shorten_path(self.folder)}", flush=True)
         return code
 
     def _run_sweeper(self) -> None:
@@ -148,7 +148,7 @@ class Sweep:
         # `validate` composes each trial, too
         self._sweeper.validate_batch_is_legal = lambda batch: None
         context.callbacks.on_multirun_start(config=self._master, config_name=self._composer.config_name)
-        with tolerated_failures(self.trials):
+        with tolerate_failures(self.trials):
             self._sweeper.sweep(arguments=list(self._master.hydra.overrides.task))
         context.callbacks.on_multirun_end(config=self._master, config_name=self._composer.config_name)
 
@@ -207,8 +207,8 @@ class Sweep:
         return str(self._master.hydra.launcher.get("_target_")).endswith(".BasicLauncher")
 
     def _validate_values(self, number: int, overrides: list[str]) -> None:
-        composed, subfolder = self._composed(number, overrides)
-        run = self._composer.validated(composed, overrides, _title(number, overrides))
+        composed, subfolder = self._compose_trial(number, overrides)
+        run = self._composer.validate_run(composed, overrides, _title(number, overrides))
         self._refuse_launcher(run.config, _title(number, overrides))
         monitor = run.config.callbacks.get("checkpoint")
         if monitor is not None and self.study is None:
@@ -236,31 +236,31 @@ class Sweep:
 
     def _refuse_launcher(self, config: Config, trial: str) -> None:
         if self._failures.fail_fast and (config.launcher == "slurm" or not self._runs_trials()):
-            raise trial_failures.needs_a_sequence().located(lambda key: "", trial)
+            raise trial_failures.needs_a_sequence().with_places(lambda key: "", trial)
         if config.launcher in ("node", "external"):
             text = "starts a run by a command for each of its parts, and the trials of a sweep start by themselves"
             remedy = "topology.launcher=slurm, or each run by itself, without -m"
-            raise refuse("topology.launcher", text, config.launcher, remedy).located(lambda key: "", trial)
+            raise refuse("topology.launcher", text, config.launcher, remedy).with_places(lambda key: "", trial)
         if config.launcher == "slurm" and str(self._master.hydra.launcher.get("_target_")).endswith(".SlurmLauncher"):
             text = "submits a job for each trial, which would submit one more for topology.launcher=slurm"
             remedy = "hydra/launcher=basic, or topology=local"
-            raise refuse("hydra/launcher", text, "submitit_slurm", remedy).located(lambda key: "", trial)
+            raise refuse("hydra/launcher", text, "submitit_slurm", remedy).with_places(lambda key: "", trial)
         waits = config.launcher == "slurm" or (self.plan is not None and self.plan.topology["launcher"] == "node")
         if waits and not isinstance(self._sweeper, basic_sweeper()):
             text = "chooses trials by the results of others, and those that start later have none"
             remedy = "topology.launcher=local, or hydra/sweeper=basic"
-            raise refuse("hydra/sweeper", text, type(self._sweeper).__name__, remedy).located(lambda key: "", trial)
+            raise refuse("hydra/sweeper", text, type(self._sweeper).__name__, remedy).with_places(lambda key: "", trial)
 
-    def _composed(self, number: int, overrides: list[str]) -> tuple[DictConfig, str]:
+    def _compose_trial(self, number: int, overrides: list[str]) -> tuple[DictConfig, str]:
         """Composition of one trial, and its subfolder."""
         try:
             composed = self._composer.loader.load_sweep_config(self._master, overrides)
         except ConfigError as error:
-            raise error.located(lambda key: "", _title(number, overrides)) from None
+            raise error.with_places(lambda key: "", _title(number, overrides)) from None
         with read_write(composed), open_dict(composed):
             composed.hydra.job.num = composed.hydra.job.id = number
         HydraConfig.instance().set_config(composed)
-        subfolder = resolved_text(composed, "hydra.sweep.subdir")
+        subfolder = resolve_text(composed, "hydra.sweep.subdir")
         set_output_dir(composed, self._target / subfolder)
         callback = self.study.callback(number, subfolder) if self.study is not None else None
         if callback is not None:
@@ -271,7 +271,7 @@ class Sweep:
                 self.plan.adapt(composed, f"trial {number}")
             except ConfigError as error:
                 where = self._composer.origin([*self._overrides, *overrides]).where
-                raise error.located(where, _title(number, overrides)) from None
+                raise error.with_places(where, _title(number, overrides)) from None
         return composed, subfolder
 
     @property
@@ -284,7 +284,7 @@ class Sweep:
     def make_folder(self) -> None:
         """Make the sweep's folder, if it is not made yet."""
         if self.folder is None:
-            self._claim = self._claimed()
+            self._claim = self._claim_folder()
             self.folder = self._claim.folder if self._claim else self._wanted
             self._master.hydra.sweep.dir = str(self.folder)
             quoted = str(self.folder).replace("'", "\\'")
@@ -293,7 +293,7 @@ class Sweep:
             OmegaConf.save(self._master, self.folder / SWEEP)
             if self.study is not None:
                 self.study.settle(self.folder)
-            print(f"sweep folder: {shown(self.folder)}")
+            print(f"sweep folder: {shorten_path(self.folder)}")
 
     def freeze_trials(self) -> None:
         """Freeze every known trial, so that `leyden resume` finds those that never begin."""
@@ -305,11 +305,11 @@ class Sweep:
         for subfolder, run in self._unfrozen.items():
             folder = self.folder / subfolder
             folder.mkdir(parents=True, exist_ok=True)
-            freeze(folder, self._composer.frozen_in(run, folder))
+            freeze(folder, self._composer.freeze_in(run, folder))
             self._composer.write_dot_hydra(run, folder)
         self._unfrozen.clear()
 
-    def _claimed(self) -> Claim | None:
+    def _claim_folder(self) -> Claim | None:
         """Claim the sweep's folder; None: the user names one that exists."""
         if self._named_by_user() and self._wanted.is_dir():
             return None
@@ -348,17 +348,17 @@ class Sweep:
 
     def add_refused(self, number: int, overrides: Sequence[str], error: ConfigError) -> JobReturn:
         """Record a trial that was not started. Returns its result."""
-        print(error.rendered(), file=sys.stderr, flush=True)
+        print(error.render(), file=sys.stderr, flush=True)
         self.trials.append(Trial(str(number), filter_overrides(overrides), 2, math.nan))
         result = refused_result(self.trials[-1])
         set_result(self._sweeper, result, self.trials[-1])
-        self._failures.refused(str(number))
+        self._failures.refuse_trial(str(number))
         return result
 
 
-def _swept(master: DictConfig) -> list[str]:
+def _swept_keys(master: DictConfig) -> list[str]:
     """Swept keys, of the overrides and of the sweeper's parameters."""
-    typed = parsed_overrides([str(override) for override in master.hydra.overrides.task])
+    typed = parse_overrides([str(override) for override in master.hydra.overrides.task])
     keys = [override.key_or_group for override in typed if override.is_sweep_override()]
     return list(dict.fromkeys([*keys, *map(str, OmegaConf.select(master, "hydra.sweeper.params") or ())]))
 

@@ -72,7 +72,7 @@ def refused_result(trial: Trial) -> JobReturn:
 
 
 @contextmanager
-def tolerated_failures(trials: list[Trial]) -> Iterator[None]:
+def tolerate_failures(trials: list[Trial]) -> Iterator[None]:
     """Print a sweeper's error after failed trials instead of raising it: the results of the others are still shown."""
     try:
         yield

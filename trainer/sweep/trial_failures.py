@@ -12,12 +12,12 @@ KEY = "hydra.sweeper.fail_fast"
 """Ray's word: whether the first failed trial ends the sweep. A key of every sweeper, which none of them is given."""
 
 
-def added(overrides: Sequence[str]) -> list[str]:
+def add_key(overrides: Sequence[str]) -> list[str]:
     """Overrides in which KEY is added to its node: Hydra's own sweepers have no such key."""
     return [f"++{override}" if override.startswith(f"{KEY}=") else override for override in overrides]
 
 
-def taken(sweep: DictConfig) -> bool:
+def take_value(sweep: DictConfig) -> bool:
     """The value of KEY, which is removed from a composition.
 
     Raises:
@@ -49,7 +49,7 @@ class TrialFailures:
         """The trial that has ended last, and its exception, if it had one."""
         self._named = ""
 
-    def ended(self, trial: str, folder: Path, failed: bool) -> None:
+    def end_trial(self, trial: str, folder: Path, failed: bool) -> None:
         """Take note of a trial's end.
 
         Raises:
@@ -65,8 +65,8 @@ class TrialFailures:
         if failed:
             self._end_if_asked(trial)
 
-    def refused(self, trial: str) -> None:
-        """Take note of a trial that was not started. Raises as `ended`."""
+    def refuse_trial(self, trial: str) -> None:
+        """Take note of a trial that was not started. Raises as `end_trial`."""
         self._last = None
         self._end_if_asked(trial)
 

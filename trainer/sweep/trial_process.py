@@ -14,7 +14,7 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from ..compose.composer import frozen
+from ..compose.composer import freeze_composition
 from ..compose.leftover_keys import drop_from_composition
 from ..compose.pinned_weights import with_pinned_weights
 from ..config.schema import Config, load, with_processes_node
@@ -43,7 +43,7 @@ def run_process(folder: Path, verb: str = "train") -> int:
         received.append(number)
         process.send_signal(number)
 
-    with _handled(forward, signal.SIGINT, signal.SIGTERM):
+    with _handle(forward, signal.SIGINT, signal.SIGTERM):
         code = process.wait()
     if received and code not in (75, 0):
         return 130 if received[0] == signal.SIGINT else 143
@@ -54,7 +54,7 @@ _imports_shared = False
 
 
 @contextmanager
-def shared_imports() -> Iterator[None]:
+def share_imports() -> Iterator[None]:
     """Context in which the trials that this process runs are forked by one fork server."""
     global _imports_shared
     before, _imports_shared = ForkServer.prepared, True
@@ -70,7 +70,7 @@ def shared_imports() -> Iterator[None]:
 def imports_ahead(trials: Iterable[Config]) -> Iterator[None]:
     """Context of what imports as much as the trials do: their fork server imports at the same time."""
     if ForkServer.prepared is None and any(trial.launcher == "local" and _shares_imports(trial) for trial in trials):
-        ForkServer.prepared = ForkServer.started(os.environ)
+        ForkServer.prepared = ForkServer.start_server(os.environ)
     before = dict(os.environ)
     yield
     if ForkServer.prepared is not None and ForkServer.prepared.environment == before:
@@ -86,13 +86,13 @@ def _fork_server(folder: Path) -> ForkServer | None:
     if not _shares_imports(load(folder)):
         return None
     if ForkServer.prepared is None:
-        ForkServer.prepared = ForkServer.started(os.environ)
+        ForkServer.prepared = ForkServer.start_server(os.environ)
     # hydra.job.env_set may set for this trial what a library reads while it is imported
     return ForkServer.prepared if ForkServer.prepared.environment == dict(os.environ) else None
 
 
 @contextmanager
-def _handled(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
+def _handle(handler: Any, *numbers: signal.Signals) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -110,7 +110,7 @@ def sigterm_as_exit() -> Any:
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(143)
 
-    return _handled(leave, signal.SIGTERM)
+    return _handle(leave, signal.SIGTERM)
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,9 @@ class RunTrial:
         number = int(hydra.job.num)
         add_callback(config, self.added.get(number))
         drop_from_composition(config, self.dropped.get(number, []))
-        values = with_processes_node(with_pinned_weights(frozen(config, hydra, self.python_path, self.swept)))
+        values = with_processes_node(
+            with_pinned_weights(freeze_composition(config, hydra, self.python_path, self.swept))
+        )
         print(f"\ntrial {number}: {' '.join(hydra.overrides.task)}", flush=True)
         freeze(folder, values)
         if load(folder).launcher == "slurm":
@@ -140,5 +142,5 @@ class RunTrial:
         code = run_process(folder)
         if code in STOPPED:
             raise SystemExit(code)
-        self.failures.ended(str(number), folder, failed=code != 0)
+        self.failures.end_trial(str(number), folder, failed=code != 0)
         return code, final_metric(folder, values)

@@ -3,7 +3,7 @@
 from hashlib import sha256
 from pathlib import Path
 
-from ...base.errors import listed, refuse
+from ...base.errors import join_names, refuse
 from ...base.paths import user_cache
 from .index import FILE, write
 
@@ -18,7 +18,7 @@ def print_function(words: list[str]) -> int:
     """
     if len(words) != 1 or words[0] not in SHELLS:
         raise refuse(
-            "completion", f"needs the shell: {listed(SHELLS)}", " ".join(words) or ..., "leyden completion bash"
+            "completion", f"needs the shell: {join_names(SHELLS)}", " ".join(words) or ..., "leyden completion bash"
         )
     shell = words[0]
     index = str(_index())

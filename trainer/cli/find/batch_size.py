@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...base.atomic_file import write_atomically
 from ...base.errors import refuse
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...base.printable import printable
 from ...compose.composer import Composer, run_dir_of
 from ...hardware.discovery.memory import free_bytes
@@ -20,7 +20,7 @@ from ...hardware.topology import device_kind
 from ...runs.folder import claim, freeze
 from .probe import STEPS, ProbeFailed, run_probe
 from .search import Probe, probes
-from .settings import STEPS_ALONE, changed, composed_here, divided
+from .settings import STEPS_ALONE, compose_here, divide_words, with_values
 
 if TYPE_CHECKING:
     from ...compose.composer import ComposedRun
@@ -37,19 +37,19 @@ def find_batch_size(words: Sequence[str], config_dir: str | None) -> int:
     Raises:
         ConfigError: a mistake in the words; nothing is started.
     """
-    settings, overrides = divided("batch_size", words)
+    settings, overrides = divide_words("batch_size", words)
     composer = Composer(config_dir)
-    run = composed_here(composer, "batch_size", overrides)
+    run = compose_here(composer, "batch_size", overrides)
     unit = run.config.topology.workers * run.config.trainer.accumulate_grad_batches
     _check(settings, run.config, unit)
     start = min(settings["start"] or run.config.batch_size, settings["most"] or sys.maxsize)
     start = max(unit, start // unit * unit)
     usual, meant = run.config.batch_size, run.config.optimizer and run.config.optimizer.lr_batch_size
-    run = changed(composer, run, overrides, {**_changes(run.values), "batch_size": start})
+    run = with_values(composer, run, overrides, {**_changes(run.values), "batch_size": start})
     limit = _limit_gb(settings, run.config)
     claimed = claim(run_dir_of(run.composed), any(word.startswith("hydra.run.dir=") for word in overrides))
-    print(f"output folder: {shown(claimed.folder)}")
-    print(_stated(limit, run.config), flush=True)
+    print(f"output folder: {shorten_path(claimed.folder)}")
+    print(_state_limit(limit, run.config), flush=True)
     found: list[Probe] = []
     tried = partial(_probe, composer, run, overrides, claimed.folder, limit)
     try:
@@ -118,7 +118,7 @@ def _limit_gb(settings: Mapping[str, Any], config: "Config") -> float | None:
     return free / 2**30 / config.worker_processes
 
 
-def _stated(limit: float | None, config: "Config") -> str:
+def _state_limit(limit: float | None, config: "Config") -> str:
     each = "the worker" if config.worker_processes == 1 else f"each of {config.worker_processes} workers"
     if limit is None:
         return f"a batch fits if {each} trains {STEPS} steps without an error of the GPU's allocator"
@@ -133,9 +133,9 @@ def _probe(
     run_dir = folder / f"probe-{size}"
     with read_write(run.composed), open_dict(run.composed):
         OmegaConf.update(run.composed, "batch_size", size)
-    composer.validated(run.composed, overrides)
+    composer.validate_run(run.composed, overrides)
     run_dir.mkdir()
-    freeze(run_dir, composer.frozen_in(run, run_dir))
+    freeze(run_dir, composer.freeze_in(run, run_dir))
     try:
         return run_probe(run_dir, size, limit)
     finally:

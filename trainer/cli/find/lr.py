@@ -5,7 +5,7 @@ from typing import Any
 
 from ...compose.composer import Composer
 from ..train_verbs import start_run
-from .settings import STEPS_ALONE, changed, composed_here, divided
+from .settings import STEPS_ALONE, compose_here, divide_words, with_values
 
 _LOGGERS = "leyden.trainer.components.loggers."
 
@@ -16,10 +16,10 @@ def find_lr(words: Sequence[str], config_dir: str | None) -> int:
     Raises:
         ConfigError: a mistake in the words; nothing is started.
     """
-    settings, overrides = divided("lr", words)
+    settings, overrides = divide_words("lr", words)
     composer = Composer(config_dir)
-    run = composed_here(composer, "lr", overrides)
-    run = changed(composer, run, overrides, _changes(run.values, settings))
+    run = compose_here(composer, "lr", overrides)
+    run = with_values(composer, run, overrides, _changes(run.values, settings))
     # not at the top: a mistake in the config does not wait for it
     from ...api.training import new_run
 

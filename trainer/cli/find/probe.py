@@ -47,7 +47,7 @@ def run_probe(run_dir: Path, size: int, limit_gb: float | None) -> Probe:
     with open(run_dir / OUTPUT, "wb") as output:
         process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
     try:
-        peak = _watched(process, limit_gb)
+        peak = _watch_memory(process, limit_gb)
     finally:
         _kill(process)
     if limit_gb is not None and peak > limit_gb:
@@ -63,7 +63,7 @@ def run_probe(run_dir: Path, size: int, limit_gb: float | None) -> Probe:
     raise ProbeFailed(error or "\n".join(lines[-5:]), process.returncode)
 
 
-def _watched(process: "subprocess.Popen[bytes]", limit_gb: float | None) -> float:
+def _watch_memory(process: "subprocess.Popen[bytes]", limit_gb: float | None) -> float:
     """The largest resident set of a process of the run until its end, or until it is above the limit."""
     peak = 0.0
     while process.poll() is None:

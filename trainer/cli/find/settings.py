@@ -24,7 +24,7 @@ STEPS_ALONE = {
 """Changes to a config of which steps alone are wanted: nothing is evaluated, profiled or restarted."""
 
 
-def divided(what: str, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def divide_words(what: str, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Values of the keys of find_WHAT.yaml, and the overrides of the config.
 
     Raises:
@@ -59,7 +59,7 @@ def _value(name: str, text: str, default: Any) -> Any:
     raise refuse(name, f"must be a {kind}", text, f"{name}={'null' if default is None else default}")
 
 
-def composed_here(composer: Composer, what: str, overrides: Sequence[str]) -> "ComposedRun":
+def compose_here(composer: Composer, what: str, overrides: Sequence[str]) -> "ComposedRun":
     """The validated run of these overrides, of one machine; its folder is outputs/DAY/TIME-find-WHAT unless named.
 
     Raises:
@@ -76,7 +76,7 @@ def composed_here(composer: Composer, what: str, overrides: Sequence[str]) -> "C
     return run
 
 
-def changed(
+def with_values(
     composer: Composer, run: "ComposedRun", overrides: Sequence[str], changes: Mapping[str, Any]
 ) -> "ComposedRun":
     """The run with other values of some keys, validated again.
@@ -90,7 +90,7 @@ def changed(
         for key, value in changes.items():
             OmegaConf.update(run.composed, key, value, merge=False, force_add=True)
     try:
-        return composer.validate_classes(composer.validated(run.composed, overrides), overrides)
+        return composer.validate_classes(composer.validate_run(run.composed, overrides), overrides)
     except ConfigError as error:
         raise ConfigError(*map(_as_typed, error.problems)) from None
 

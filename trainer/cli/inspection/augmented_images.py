@@ -73,7 +73,7 @@ def _sheet(config: Config) -> "Tensor":
     samples = torch.cat(data.order.batches(0))[:_SAMPLES].tolist()
     columns: list[Tensor] = []
     for epoch in range(_EPOCHS):
-        images, _ = data.augmented(samples, epoch)
+        images, _ = data.augment_batch(samples, epoch)
         pixels = data.pixels(images[:: len(images) // len(samples)])
         columns.append(interpolate(pixels, size=tuple(data.image_shape[1:]), mode="nearest"))
     return torch.stack(columns, 1).flatten(0, 1)

@@ -27,7 +27,7 @@ def print_data(overrides: Sequence[str], config_dir: str | None) -> int:
 def _print(config: Config) -> None:
     from ...config.targets import is_data_module, make_importable
     from ...data.contents.file_check import look_at_files, refuse_unreadable
-    from ...data.contents.found import described, found_in
+    from ...data.contents.found import count_samples, describe_found
     from ...data.splits import Splits
 
     make_importable(config)
@@ -37,8 +37,8 @@ def _print(config: Config) -> None:
     splits = Splits.of(config.dataset)
     looked = look_at_files(splits, (0, 1), config.dataset.check_files_s)
     refuse_unreadable(looked, looked.problems, config.dataset)
-    found = found_in(splits, config.dataset.val_fraction)
-    for line in [*described(found), *map(printable, looked.problems)]:
+    found = count_samples(splits, config.dataset.val_fraction)
+    for line in [*describe_found(found), *map(printable, looked.problems)]:
         print(line)
     counts = {name: split["classes"] for name, split in found["splits"].items() if split and "classes" in split}
     if counts:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ...base.atomic_file import atomic_file
 from ...base.errors import refuse
-from ...base.paths import absolute, exists, shown
+from ...base.paths import absolute, exists, shorten_path
 from ...config.target_policy.untrusted_runs import other_owner
 from ...runs.frozen import owners_of
 from ...runs.lease_record import is_alive, lease_of
@@ -34,10 +34,14 @@ def inspect_run(parsed: argparse.Namespace) -> int:
     run = Run(named[0], *overrides, best=parsed.best)
     lease = lease_of(run.folder)
     if parsed.out is None and lease is not None and is_alive(run.folder, lease):
-        raise refuse("RUN", "is running, and its TensorBoard log has one writer", shown(run.folder), "--out FOLDER")
+        raise refuse(
+            "RUN", "is running, and its TensorBoard log has one writer", shorten_path(run.folder), "--out FOLDER"
+        )
     _ = run.config  # a mistake in the config does not wait for torch
     if parsed.out is None and other_owner(owners_of(run.folder)) is not None:
-        raise refuse("RUN", "belongs to another user: nothing is written into it", shown(run.folder), "--out FOLDER")
+        raise refuse(
+            "RUN", "belongs to another user: nothing is written into it", shorten_path(run.folder), "--out FOLDER"
+        )
     out, log_folder = _folders(parsed.out, run.folder)
 
     # not at the top: neither does one in the words
@@ -53,7 +57,9 @@ def inspect_run(parsed: argparse.Namespace) -> int:
             raise refuse("--out", f"cannot be written: {error}", str(out), "--out FOLDER", executed=True) from error
     if log is not None:
         log.finalize("success")
-    print(f"{shown(log_folder)}: the same and histograms, in TensorBoard: leyden view {shown(log_folder)}")
+    print(
+        f"{shorten_path(log_folder)}: the same and histograms, in TensorBoard: leyden view {shorten_path(log_folder)}"
+    )
     return 0
 
 
@@ -83,6 +89,6 @@ def _keep(found: "Picture | Distribution | Omitted", out: Path, log: "TensorBoar
         with atomic_file(file, "wb") as stream:
             found.image.save(stream, format="PNG")
         log.log_image(f"inspect/{found.name}", found.image, step)
-        print(f"{shown(file)}: {found.text}", flush=True)
+        print(f"{shorten_path(file)}: {found.text}", flush=True)
     else:
         log.log_values(f"inspect/{found.name}", found.values, step)

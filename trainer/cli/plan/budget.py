@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
 
-from ...base.errors import listed, nearest, refuse
+from ...base.errors import join_names, nearest, refuse
 from ...compose.reference.yaml_library import Library
 from ...planner.plans import TrainingPlan
 
@@ -18,7 +18,7 @@ _MISSING = {
 """The key that gives what a limit needs."""
 
 
-def divided(words: Sequence[str]) -> tuple[dict[str, float], list[str]]:
+def divide_limits(words: Sequence[str]) -> tuple[dict[str, float], list[str]]:
     """Limits by unit, and the overrides of the config.
 
     Raises:
@@ -40,7 +40,9 @@ def _unit(key: str, value: str) -> str:
     unit = key.removeprefix(_KEY).removeprefix(".")
     if unit not in units:
         close = nearest(unit, units) if unit else "gpu_hours"
-        text = f"is an unknown unit: must be one of {listed(units)}" if unit else f"needs a unit: {listed(units)}"
+        text = (
+            f"is an unknown unit: must be one of {join_names(units)}" if unit else f"needs a unit: {join_names(units)}"
+        )
         raise refuse(key, text, value or ..., f"{_KEY}.{close or 'gpu_hours'}={value or 200}")
     return unit
 
@@ -53,7 +55,7 @@ def _limit(key: str, value: str) -> float:
     raise refuse(key, "must be a number greater than 0", value or ..., f"{key}=200")
 
 
-def exceeded(plan: TrainingPlan, budget: Mapping[str, float]) -> Iterator[str]:
+def exceeded_limits(plan: TrainingPlan, budget: Mapping[str, float]) -> Iterator[str]:
     """What of a plan does not fit its budget, or its devices.
 
     Raises:

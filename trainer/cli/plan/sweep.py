@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from ...base.errors import refuse
-from ...compose.composer import parsed_overrides
+from ...compose.composer import parse_overrides
 from ...compose.hydra_compat import basic_sweeper
 
 
@@ -13,7 +13,7 @@ def cells(overrides: Sequence[str]) -> list[tuple[list[str], list[str]]]:
     Raises:
         ConfigError: no key has several values, or one of the overrides cannot be parsed.
     """
-    parsed = parsed_overrides(overrides)
+    parsed = parse_overrides(overrides)
     varied = {override.get_key_element() for override in parsed if override.is_sweep_override()}
     if not varied:
         raise refuse("-m", "needs a key with several values", remedy="leyden plan -m strategy=ddp,butterfly ...")

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator
 
-from ...base.errors import shortened
+from ...base.errors import shorten_value
 from ...planner.cluster.priors import priors
 from ...planner.plans import TrainingPlan, equal_best
 from .planned import Planned
@@ -118,4 +118,4 @@ def details(plan: TrainingPlan) -> Iterator[str]:
         yield "time of the training: not known without dataset.assumed.train_samples=N"
     if plan.total.kwh is not None:
         yield f"energy: {plan.total.kwh:.4g} kWh"
-    yield f"known from: {', '.join(f'{what}: {shortened(source, 90)}' for what, source in plan.known_from.items())}"
+    yield f"known from: {', '.join(f'{what}: {shorten_value(source, 90)}' for what, source in plan.known_from.items())}"

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...base.errors import ConfigError, refuse
-from ...base.paths import absolute, shown
+from ...base.paths import absolute, shorten_path
 from ...compose.composer import Composer
-from ...planner.calibration import MeasuredRun, measured_run
+from ...planner.calibration import MeasuredRun, read_run
 from ...planner.kept_plans import keep
 from ...planner.plan import needs_no_torch, plan
-from .budget import divided, exceeded
+from .budget import divide_limits, exceeded_limits
 from .planned import Planned
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ REFUSED = 3
 
 
 def plan_training(parsed: argparse.Namespace) -> int:
-    budget, overrides = divided(parsed.words)
+    budget, overrides = divide_limits(parsed.words)
     picture = _picture(parsed.out)
     run = vars(parsed)["from"]
-    calibrated = None if run is None else measured_run(absolute(run))
+    calibrated = None if run is None else read_run(absolute(run))
     composer = Composer(parsed.config_dir, plans=True)
-    found = _swept(composer, overrides, calibrated) if parsed.multirun else _alone(composer, overrides, calibrated)
+    found = _plan_cells(composer, overrides, calibrated) if parsed.multirun else _alone(composer, overrides, calibrated)
     found.plans.sort(key=lambda each: -each.samples_per_second)
-    found.over = {n: over for n, each in enumerate(found.plans) if (over := list(exceeded(each, budget)))}
+    found.over = {n: over for n, each in enumerate(found.plans) if (over := list(exceeded_limits(each, budget)))}
     if parsed.json:
         print(json.dumps(_as_data(found), indent=2))
     else:
@@ -44,7 +44,7 @@ def plan_training(parsed: argparse.Namespace) -> int:
 
         write_chart(found.plans, picture)
         if not parsed.json:
-            print(shown(picture))
+            print(shorten_path(picture))
     return REFUSED if found.over and len(found.over) == len(found.plans) else 0
 
 
@@ -58,13 +58,13 @@ def _picture(out: str | None) -> Path | None:
 
 
 def _alone(composer: Composer, overrides: list[str], calibrated: MeasuredRun | None) -> Planned:
-    run = composed(composer, overrides)
+    run = compose_run(composer, overrides)
     found = plan(run.config, calibrated)
     keep(run.config, found)
     return Planned([found])
 
 
-def _swept(composer: Composer, overrides: list[str], calibrated: MeasuredRun | None) -> Planned:
+def _plan_cells(composer: Composer, overrides: list[str], calibrated: MeasuredRun | None) -> Planned:
     """Plans of all cells that can be planned.
 
     Raises:
@@ -75,7 +75,7 @@ def _swept(composer: Composer, overrides: list[str], calibrated: MeasuredRun | N
     found = Planned()
     for words, varied in cells(overrides):
         try:
-            run = composed(composer, words, " ".join(varied))
+            run = compose_run(composer, words, " ".join(varied))
             found.plans.append(plan(run.config, calibrated, varied))
             keep(run.config, found.plans[-1])
         except ConfigError as error:
@@ -85,17 +85,17 @@ def _swept(composer: Composer, overrides: list[str], calibrated: MeasuredRun | N
     return found
 
 
-def composed(composer: Composer, words: Sequence[str], context: str = "") -> "ComposedRun":
+def compose_run(composer: Composer, words: Sequence[str], context: str = "") -> "ComposedRun":
     """The validated run of these overrides. Its classes are imported only where something is still to be counted:
     what has been counted had valid ones.
 
     Raises:
         ConfigError: a mistake, or a kind of run that is not planned.
     """
-    composition = composer.composed(words)
+    composition = composer.compose_with_hydra(words)
     _refuse_others(composition)
     try:
-        run = composer.validated(composition, words, context)
+        run = composer.validate_run(composition, words, context)
     except ConfigError as error:
         raise composer.with_remedies(error, words) from None
     return run if needs_no_torch(run.config) else composer.validate_classes(run, words, context)

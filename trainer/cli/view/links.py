@@ -8,8 +8,8 @@ from pathlib import Path
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from ...components.loggers.hparams import ended, experiment, started
-from .shown_runs import EVENTS, ShownRun, shown_runs
+from ...components.loggers.hparams import end_row, experiment, start_row
+from .shown_runs import EVENTS, ShownRun, find_runs
 
 _DESCRIPTION = f"{EVENTS}0.leyden"
 """Event file of the row in HPARAMS, the first by name: TensorBoard keeps the first record of a kind."""
@@ -22,7 +22,7 @@ class EventLinks:
 
     Args:
         root: an empty folder.
-        folders: as `shown_runs` takes them.
+        folders: as `find_runs` takes them.
     """
 
     def __init__(self, root: Path, folders: Mapping[str, Path]):
@@ -35,8 +35,8 @@ class EventLinks:
 
     def refresh(self) -> None:
         """Add what is new."""
-        runs = list(shown_runs(self._folders))
-        varied, metrics = _varied(runs), list(dict.fromkeys(name for run in runs for name in run.metrics))
+        runs = list(find_runs(self._folders))
+        varied, metrics = _varied_names(runs), list(dict.fromkeys(name for run in runs for name in run.metrics))
         first = dict.fromkeys(run.metrics[0] for run in runs if run.metrics)
         self.pinned = [name for name in dict.fromkeys([*first, *_PINNED]) if name in metrics][:_MOST_PINNED]
         for run in runs:
@@ -55,10 +55,10 @@ class EventLinks:
         if own not in self._described:
             self._described.add(own)
             parameters = {key: run.parameters[key] for key in varied if key in run.parameters} or run.parameters
-            records += [experiment(parameters, varied, metrics), started(run.name, run.parameters)]
+            records += [experiment(parameters, varied, metrics), start_row(run.name, run.parameters)]
         if own not in self._ended and (outcome := run.outcome()) is not None:
             self._ended.add(own)
-            records.append(ended(outcome))
+            records.append(end_row(outcome))
         if records:
             with (own / _DESCRIPTION).open("ab") as stream:
                 writer = RecordWriter(stream)
@@ -68,7 +68,7 @@ class EventLinks:
                     writer.write(Event(summary=record).SerializeToString())
 
 
-def _varied(runs: list[ShownRun]) -> list[str]:
+def _varied_names(runs: list[ShownRun]) -> list[str]:
     """Hyperparameters that a sweep varies, and others in which runs differ."""
     known = [run.parameters for run in runs if run.parameters]
     swept = dict.fromkeys(key for run in runs for key in run.swept)

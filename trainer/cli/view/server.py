@@ -11,7 +11,7 @@ from tensorboard import default, program
 
 from ...base.paths import absolute
 from .links import EventLinks
-from .start_page import StartPage, named
+from .start_page import StartPage, name_folders
 
 _EVERY_S = 5.0
 """Seconds between two looks at the runs: TensorBoard looks for new events as often."""
@@ -21,7 +21,7 @@ def main(port: str, *words: str) -> int:
     folders = list(dict.fromkeys(absolute(word) for word in words))
     label = folders[0].name if len(folders) == 1 else "runs"
     with TemporaryDirectory(prefix="leyden-view-", ignore_cleanup_errors=True) as place:
-        links = EventLinks(Path(place) / label, named(folders))
+        links = EventLinks(Path(place) / label, name_folders(folders))
         links.refresh()
         ended = threading.Event()
         threading.Thread(target=_keep, args=(links, ended), daemon=True).start()

@@ -13,10 +13,10 @@ from pydantic import ValidationError
 
 from ...base.printable import printable
 from ...base.untrusted_file import DamagedFile
-from ...config.hyperparameters import Value, hyperparameters_of, short_title, varied
+from ...config.hyperparameters import Value, hyperparameters_of, short_title, varied_names
 from ...config.schema import Composition
 from ...runs.folder import CHANGES, FROZEN
-from ...runs.frozen import frozen_values
+from ...runs.frozen import read_values
 from ...runs.status import RUNNING, statuses
 
 EVENTS = "events.out.tfevents."
@@ -49,7 +49,7 @@ class ShownRun:
         return found.state in ("done", "stopped early", "pruned")
 
 
-def shown_runs(folders: Mapping[str, Path]) -> Iterator[ShownRun]:
+def find_runs(folders: Mapping[str, Path]) -> Iterator[ShownRun]:
     """Runs at and below some folders, those around others first.
 
     Args:
@@ -61,14 +61,14 @@ def shown_runs(folders: Mapping[str, Path]) -> Iterator[ShownRun]:
             folder = Path(path)
             name = names[folder]
             if FROZEN in files or any(file.startswith(EVENTS) for file in files):
-                run = _shown_run(folder, "/".join(filter(None, (name.rpartition("/")[0], folder.name))))
+                run = _read_run(folder, "/".join(filter(None, (name.rpartition("/")[0], folder.name))))
                 name = run.name
                 yield run
             below[:] = sorted(each for each in below if not each.startswith("."))
             names |= {folder / each: f"{name}/{each}" if name else each for each in below}
 
 
-def _shown_run(folder: Path, name: str) -> ShownRun:
+def _read_run(folder: Path, name: str) -> ShownRun:
     run = ShownRun(folder, name)
     with suppress(DamagedFile, OSError, ValidationError, ValueError):
         config = _config_of(folder, _changed_at(folder))
@@ -96,13 +96,13 @@ def _changed_at(folder: Path) -> tuple[int, ...]:
 
 @cache  # a folder is looked through every few seconds, and may hold thousands of runs
 def _config_of(folder: Path, changed_at: tuple[int, ...]) -> _RunConfig:
-    values = frozen_values(folder)
+    values = read_values(folder)
     composition = Composition.model_validate(values.get("composition") or {})
     title = printable(short_title(composition, folder)).replace("/", "_")[:_LONGEST] if composition.swept else ""
     monitor: Any = values
     for key in ("callbacks", "checkpoint", "monitor"):
         monitor = monitor.get(key) if isinstance(monitor, Mapping) else None
-    return _RunConfig(hyperparameters_of(values, composition), tuple(varied(composition)), monitor, title)
+    return _RunConfig(hyperparameters_of(values, composition), tuple(varied_names(composition)), monitor, title)
 
 
 def _metrics(folder: Path, monitor: Any) -> tuple[str, ...]:

@@ -33,7 +33,7 @@ def start_page(pinned: list[str]) -> str:
     return f"/?pinnedCards={quote(json.dumps(cards, separators=(',', ':')), safe='')}&smoothing=0#timeseries"
 
 
-def named(folders: list[Path]) -> dict[str, Path]:
+def name_folders(folders: list[Path]) -> dict[str, Path]:
     """Folders by what comes before the names of their runs: nothing for one, else as much of their paths as differs."""
     if len(folders) == 1:
         return {"": folders[0]}

@@ -10,9 +10,9 @@ from ...base.atomic_file import atomic_file
 from ...base.errors import CannotStart, Problem
 from ...base.heartbeat import CALLBACKS, heartbeat
 from ...base.log import log
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...config.schema import Config, Target
-from ...config.strategy_class import declared_before_import
+from ...config.strategy_class import declarations_before_import
 from ...core.batch import BadSamples
 from ...core.callback_contract import CallbackContract
 from ...core.eval_weights import EvalWeights
@@ -60,7 +60,7 @@ class Inspection(CallbackContract):
         """What cannot work, before anything starts."""
         yield from _out_of_range(key, node.arguments)
         later = f"~callbacks.{key.rpartition('.')[2]}, and later leyden inspect RUN"
-        declared = declared_before_import(config.strategy.target)
+        declared = declarations_before_import(config.strategy.target)
         if declared is not None and declared.divides_parameters:
             yield Problem(key, "looks at a whole network, of which a worker here has a part", node.target, later)
         for name in ("compile", "activation_checkpointing"):
@@ -115,7 +115,7 @@ class Inspection(CallbackContract):
                 with atomic_file(folder / f"{found.name}.png", "wb") as stream:
                     found.image.save(stream, format="PNG")
             except OSError as error:
-                self._say(f"callbacks.inspect: {shown(folder)}: {error}")
+                self._say(f"callbacks.inspect: {shorten_path(folder)}: {error}")
 
     def _say(self, text: str) -> None:
         """Warn, once in a run."""

@@ -9,7 +9,7 @@ from typing_extensions import override
 from ...base.errors import Problem
 from ...config.locate import locate
 from ...config.schema import Config, Target
-from ...config.strategy_class import declared_by
+from ...config.strategy_class import declarations_of
 from ...core.state import RunState
 from .weight_average import WeightAverage, decay_out_of_range, local, precise, steps_out_of_range
 
@@ -48,7 +48,7 @@ class Lookahead(WeightAverage):
         """What cannot work, before anything starts."""
         yield from _out_of_range(key, node.arguments)
         strategy = locate(config.strategy.target)
-        if declared_by(strategy).local_updates:
+        if declarations_of(strategy).local_updates:
             text = f"replaces weights that all workers share, and each worker of {strategy.__name__} has its own"
             yield Problem(key, text, node.target, "strategy=ddp")
 

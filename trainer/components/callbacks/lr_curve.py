@@ -32,12 +32,12 @@ class LRCurve:
         self._averages.append(self._sum / (1 - self.smoothing ** len(self.losses)))
         return self._averages[-1]
 
-    def diverged(self, times: float, first: int) -> bool:
+    def has_diverged(self, times: float, first: int) -> bool:
         """Whether the average is `times` its first value above its least one, after `first` losses."""
         least = min(self._averages, default=0.0)
         return len(self._averages) > first and self._averages[-1] > least + times * abs(self._averages[0])
 
-    def smoothed(self) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    def smooth_losses(self) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
         """Losses averaged forward, then backward: a single average would show each change at a higher rate."""
         forward = np.array(self._averages)
         backward, total = np.empty_like(forward), 0.0
@@ -48,12 +48,12 @@ class LRCurve:
 
     def lowest(self) -> float:
         """The learning rate at which the smoothed loss is lowest; NaN without losses."""
-        return self.rates[int(self.smoothed().argmin())] if self.rates else math.nan
+        return self.rates[int(self.smooth_losses().argmin())] if self.rates else math.nan
 
     def suggestion(self) -> float | None:
         """The learning rate at which the smoothed loss falls fastest, by the logarithm of the rate, before it is
         lowest; None where it does not fall."""
-        values = self.smoothed()
+        values = self.smooth_losses()
         first, last = math.ceil(_UNCERTAIN * len(values)), int(values.argmin()) if len(values) else 0
         if last - first < 2:
             return None
@@ -68,7 +68,7 @@ class LRCurve:
         draw, font = ImageDraw.Draw(picture), ImageFont.load_default(13)
         if not self.rates:
             return picture
-        smoothed = self.smoothed()
+        smoothed = self.smooth_losses()
         low, high = float(smoothed.min()), float(max(smoothed[0], min(smoothed.max(), 2 * smoothed[0])))
         margin = 0.08 * (high - low) or 1.0
         low, high = low - margin, high + margin

@@ -11,7 +11,7 @@ from typing_extensions import override
 from ...base.atomic_file import atomic_file, write_atomically
 from ...base.errors import CannotStart, NotLogged, Problem
 from ...base.log import log
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...config.lightning.base_classes import overrides
 from ...config.schema import Config, Target
 from ...core.callback_contract import CallbackContract
@@ -99,7 +99,7 @@ class LRRangeTest(CallbackContract):
         if math.isfinite(loss):
             average = self.curve.add(rate, loss)
             state.report({"range_test/lr": rate, "range_test/loss": average})
-        if not math.isfinite(loss) or self.curve.diverged(_DIVERGED, _FIRST):
+        if not math.isfinite(loss) or self.curve.has_diverged(_DIVERGED, _FIRST):
             self.curve.diverged_at = rate
             state.stop_reason = f"{self.monitor} diverges at learning rate {rate:.3g}"
         self._set(state)
@@ -145,7 +145,7 @@ class LRRangeTest(CallbackContract):
         name = f"{type(state.task).__name__}'s learning rate " if _decides(state) else "optimizer.lr="
         for line in _lines(about, self.monitor, name, (self.low, self.high)):
             log.info("%s", line)
-        log.info("the curve: %s", shown(file))
+        log.info("the curve: %s", shorten_path(file))
 
 
 def _decides(state: RunState) -> bool:

@@ -19,16 +19,16 @@ class NotebookBar:
     def __init__(self, state: RunState):
         from IPython.display import display  # pyright: ignore[reportMissingImports]
 
-        self._output: Any = display(_drawn(state, "", ""), raw=True, display_id=True)
+        self._output: Any = display(_draw_bar(state, "", ""), raw=True, display_id=True)
 
     def show(self, state: RunState, position: str, metrics: str) -> None:
-        self._output.update(_drawn(state, position, metrics), raw=True)
+        self._output.update(_draw_bar(state, position, metrics), raw=True)
 
     def stop(self) -> None:
         """Leave nothing: what there is to say stands in the lines of the log."""
         self._output.update({"text/plain": ""}, raw=True)
 
 
-def _drawn(state: RunState, position: str, metrics: str) -> dict[str, str]:
+def _draw_bar(state: RunState, position: str, metrics: str) -> dict[str, str]:
     bar = f'<progress value="{state.step}" max="{max(1, state.total_steps)}"></progress>'
     return {"text/html": f"{bar} {escape(position)}<br>{escape(metrics)}", "text/plain": f"{position}  {metrics}"}

@@ -77,7 +77,7 @@ class Progress(CallbackContract):
         cut_short = state.step_in_epoch > 0
         epoch = f"epoch {state.epoch + cut_short} of {state.config.trainer.max_epochs}"
         where = f", ended at step {state.step}" if cut_short else ""
-        self._print(f"{epoch}{where}  {_shown(state.metrics, state)}")
+        self._print(f"{epoch}{where}  {_format_values(state.metrics, state)}")
 
     @override
     def on_fit_end(self, state: RunState) -> None:
@@ -102,12 +102,12 @@ class Progress(CallbackContract):
         """Metrics and time left; before the first logging this worker's own last values."""
         lap = self._pace.lap(state.step, state.total_steps)
         values = dict(state.metrics)
-        if not _shown(values, state):
+        if not _format_values(values, state):
             values = state.log.step_values(NoReduction(state.fabric.device))
         if lap.samples_per_second is not None:
             values[state.own_name("samples_per_second")] = lap.samples_per_second
         left = "" if lap.seconds_left is None else f"  {timedelta(seconds=round(lap.seconds_left))} left"
-        return _shown(values, state) + left
+        return _format_values(values, state) + left
 
     def _close(self) -> None:
         if self._bar is not None:
@@ -132,7 +132,7 @@ class _Bar(RichProgress):
         self._task = self.add_task("", total=state.total_steps, completed=state.step, epoch=state.epoch + 1)
 
     def show(self, state: RunState) -> None:
-        self._metrics = _shown(state.metrics, state)
+        self._metrics = _format_values(state.metrics, state)
         self.update(self._task, completed=state.step, epoch=state.epoch + 1)
 
     def get_renderables(self) -> Iterable[RenderableType]:
@@ -189,7 +189,7 @@ def _lines(metrics: str, width: int) -> list[str]:
     return lines
 
 
-def _shown(metrics: dict[str, float], state: RunState) -> str:
+def _format_values(metrics: dict[str, float], state: RunState) -> str:
     usual = ("loss", "acc")
     shown = {n: v for n, v in metrics.items() if n in state.shown or n.split("/")[-1].split("_")[0] in usual}
     speed = metrics.get(state.own_name("samples_per_second"))

@@ -13,9 +13,9 @@ from ...base.errors import Problem
 from ...base.log import log
 from ...config.locate import locate
 from ...config.schema import Config, Target
-from ...config.strategy_class import declared_by
+from ...config.strategy_class import declarations_of
 from ...core.state import RunState
-from .weight_average import WeightAverage, local, precise, replaced
+from .weight_average import WeightAverage, local, precise, replace_values
 
 _START = "must be an epoch, counted from 0, or a fraction of trainer.max_epochs of at least 0.0 and less than 1.0"
 
@@ -65,7 +65,7 @@ class SWA(WeightAverage):
             text = f"leaves no epoch to average of trainer.max_epochs={epochs}"
             yield Problem(f"{key}.start", text, start, f"{key}.start=0.75")
         strategy = locate(config.strategy.target)
-        if declared_by(strategy).local_updates:
+        if declarations_of(strategy).local_updates:
             text = f"averages weights that all workers share, and each worker of {strategy.__name__} has its own"
             yield Problem(key, text, node.target, "callbacks=[default,ema], or strategy=ddp")
         if config.pipeline is not None:
@@ -92,7 +92,7 @@ class SWA(WeightAverage):
         """An epoch that was not validated at its end."""
         if self._is_due(state, state.epoch):
             state.contract.flush_pending_updates(state.task)
-            with state.contract.eval_weights(state.task), self._averaged(state, state.epoch):
+            with state.contract.eval_weights(state.task), self._average_in(state, state.epoch):
                 pass
 
     @override
@@ -115,11 +115,11 @@ class SWA(WeightAverage):
         if complete is None and not self.average:
             yield
             return
-        with self._averaged(state, complete):
+        with self._average_in(state, complete):
             yield
 
     @contextmanager
-    def _averaged(self, state: RunState, complete: int | None) -> Iterator[None]:
+    def _average_in(self, state: RunState, complete: int | None) -> Iterator[None]:
         """
         Args:
             complete: epochs after which the task's weights enter the average first; None: they do not.
@@ -132,7 +132,7 @@ class SWA(WeightAverage):
             if complete is not None:
                 self._statistics = state.batchnorm_statistics()
             buffers = dict(state.task.named_buffers())
-            with replaced(list(self._statistics.values()), [buffers[name] for name in self._statistics]):
+            with replace_values(list(self._statistics.values()), [buffers[name] for name in self._statistics]):
                 yield
 
     def _is_due(self, state: RunState, complete: int) -> bool:

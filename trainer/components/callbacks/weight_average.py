@@ -39,7 +39,7 @@ class WeightAverage(CallbackContract):
         """This worker's slices of divided parameters, for its own file."""
         if self._state is None or not self.average:
             return {}
-        return self._state.contract.tensor_slices(self._state.task, self._named(self._state))
+        return self._state.contract.tensor_slices(self._state.task, self._named_averages(self._state))
 
     @override
     def load_state_dict(self, state: dict[str, Any], shards: CheckpointShards | None = None, prefix: str = "") -> None:
@@ -78,7 +78,7 @@ class WeightAverage(CallbackContract):
 
     def whole_average(self, state: RunState) -> dict[str, Tensor]:
         """The average by the parameters' names, in one device's layout except for `pieces`. Collective."""
-        return state.contract.full_tensors(state.task, self._named(state))
+        return state.contract.full_tensors(state.task, self._named_averages(state))
 
     def own_parts(self, state: RunState, loaded: dict[str, Any]) -> list[Tensor]:
         """The average that a checkpoint has, as this worker holds it."""
@@ -93,10 +93,12 @@ class WeightAverage(CallbackContract):
     def in_place(self, state: RunState) -> Iterator[None]:
         """The average in place of the task's weights."""
         # by object: FSDP2 replaces parameters by gathered ones during evaluation
-        with replaced([local(average) for average in self.average], [local(w.data) for w in state.task.parameters()]):
+        with replace_values(
+            [local(average) for average in self.average], [local(w.data) for w in state.task.parameters()]
+        ):
             yield
 
-    def _named(self, state: RunState) -> dict[str, Tensor]:
+    def _named_averages(self, state: RunState) -> dict[str, Tensor]:
         return {name: a for (name, _), a in zip(state.task.named_parameters(), self.average, strict=True)}
 
 
@@ -113,7 +115,7 @@ def steps_out_of_range(key: str, steps: Any, usual: int) -> Iterator[Problem]:
 
 
 @contextmanager
-def replaced(values: list[Tensor], targets: list[Tensor]) -> Iterator[None]:
+def replace_values(values: list[Tensor], targets: list[Tensor]) -> Iterator[None]:
     """Values in place of those that the targets have."""
     kept = [target.clone() for target in targets]
     _copy(values, targets)

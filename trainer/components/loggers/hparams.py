@@ -17,8 +17,8 @@ _TYPES = ((bool, api_pb2.DATA_TYPE_BOOL), ((int, float), api_pb2.DATA_TYPE_FLOAT
 
 
 def records(name: str, parameters: Parameters, varied: Collection[str], metrics: Collection[str]) -> list[Summary]:
-    """Records of experiment, start and end of a run. Arguments: see `experiment` and `started`."""
-    return [experiment(parameters, varied, metrics), started(name, parameters), ended(True)]
+    """Records of experiment, start and end of a run. Arguments: see `experiment` and `start_row`."""
+    return [experiment(parameters, varied, metrics), start_row(name, parameters), end_row(True)]
 
 
 def experiment(parameters: Parameters, varied: Collection[str], metrics: Collection[str]) -> Summary:
@@ -37,7 +37,7 @@ def experiment(parameters: Parameters, varied: Collection[str], metrics: Collect
     return _summary(metadata.EXPERIMENT_TAG, content)
 
 
-def started(name: str, parameters: Parameters) -> Summary:
+def start_row(name: str, parameters: Parameters) -> Summary:
     """A row of the table, by the run's name there."""
     start = SessionStartInfo(group_name=name)
     for key, value in parameters.items():
@@ -46,7 +46,7 @@ def started(name: str, parameters: Parameters) -> Summary:
     return _summary(metadata.SESSION_START_INFO_TAG, HParamsPluginData(session_start_info=start))
 
 
-def ended(success: bool) -> Summary:
+def end_row(success: bool) -> Summary:
     """How a row's run ended."""
     end = SessionEndInfo(status=api_pb2.STATUS_SUCCESS if success else api_pb2.STATUS_FAILURE)
     return _summary(metadata.SESSION_END_INFO_TAG, HParamsPluginData(session_end_info=end))

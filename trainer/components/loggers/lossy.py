@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...base.log import log
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...base.storage import ENOUGH_BYTES, NO_SPACE, free_bytes, reason_of_loss
 
 
@@ -37,5 +37,5 @@ class LossyLog:
             self._full = True
             if not self._warned:
                 text = "%s: %s: entries are lost until there is space"
-                log.warning(text, shown(self._path), reason_of_loss(error, self._path.parent))
+                log.warning(text, shorten_path(self._path), reason_of_loss(error, self._path.parent))
             self._warned = True

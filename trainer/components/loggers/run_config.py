@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ...runs.frozen import frozen_values
+from ...runs.frozen import read_values
 
 _NOT_SHOWN = ("composition", "python_path", "processes")
 
@@ -15,7 +15,7 @@ def run_name(run_dir: str) -> str:
 
 def run_config(run_dir: Path) -> dict[str, Any]:
     """The frozen config, nested."""
-    return {str(name): value for name, value in frozen_values(run_dir).items() if name not in _NOT_SHOWN}
+    return {str(name): value for name, value in read_values(run_dir).items() if name not in _NOT_SHOWN}
 
 
 def flat_config(run_dir: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from PIL.Image import Image
 from typing_extensions import override
 
 from ...base.log import log
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...core.loggers.contract import LoggerContract
 from .run_config import run_config, run_name
 
@@ -59,7 +59,7 @@ class WandB(LoggerContract, WandbLogger):
             offline = reason is not None
             if offline:
                 text = "W&B: %s: offline; later: wandb sync %s/wandb/offline-run-*"
-                log.info(text, reason, shown(self._folder))
+                log.info(text, reason, shorten_path(self._folder))
         if offline is not None:
             self._wandb_init["mode"] = "offline" if offline else "online"
         begun = super().experiment

@@ -73,10 +73,10 @@ def _matrix_direction(w: Tensor, g: Tensor, state: dict[str, Any], group: dict[s
     rows, columns = matrix.shape
     usual = group["adjust_lr"] == "match_rms_adamw"
     scale = 0.2 * max(rows, columns) ** 0.5 if usual else max(1.0, rows / columns) ** 0.5
-    return orthogonalized(matrix).mul_(scale).to(w.dtype).reshape(w.shape)
+    return orthogonalize(matrix).mul_(scale).to(w.dtype).reshape(w.shape)
 
 
-def orthogonalized(matrix: Tensor) -> Tensor:
+def orthogonalize(matrix: Tensor) -> Tensor:
     """U V^T of a matrix U S V^T, nearly: five steps of X <- a X + b (X X^T) X + c (X X^T)^2 X from X = G / |G|.
 
     In bfloat16 on CUDA, whose rounding the iteration bears; else in the matrix's own type.

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from ...core.task_contract import TaskContract
 from .losses import ClassificationLoss
-from .metrics import EvaluationMetrics, Wanted, logged_by
+from .metrics import EvaluationMetrics, Wanted, names_logged_by
 
 
 class Classification(TaskContract, LightningModule):
@@ -47,7 +47,7 @@ class Classification(TaskContract, LightningModule):
     @staticmethod
     def more_logged(arguments: Mapping[str, Any]) -> list[str]:
         """Metrics that are logged because of the task's arguments."""
-        return logged_by(arguments.get("metrics"))
+        return names_logged_by(arguments.get("metrics"))
 
     @override
     @staticmethod

@@ -33,13 +33,13 @@ def nt_xent(own: Tensor, rows: Tensor, valid: Tensor, first: int, temperature: f
     return (similar.logsumexp(1) - positive).mean(), found.double().mean()
 
 
-def normalized(outputs: Tensor) -> Tensor:
+def normalize_rows(outputs: Tensor) -> Tensor:
     """Rows of length 1, in float32 or better."""
     wide = outputs.float() if outputs.dtype in (torch.bfloat16, torch.float16) else outputs
     return F.normalize(wide, dim=1)
 
 
-def gathered(own: Tensor, counts: bool, most: int, group: Any) -> tuple[Tensor, Tensor]:
+def gather_rows(own: Tensor, counts: bool, most: int, group: Any) -> tuple[Tensor, Tensor]:
     """Rows of all workers, with gradient: (workers x most, width), and which of them count, (workers x most).
 
     The number of each worker's rows travels with them, so that the host does not wait for the device.

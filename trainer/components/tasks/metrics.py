@@ -9,7 +9,7 @@ import torchmetrics.classification as found
 from torch import Tensor, nn
 from torchmetrics import Metric
 
-from ...base.errors import listed, nearest
+from ...base.errors import join_names, nearest
 
 Wanted = Sequence[str | Mapping[str, Any]]
 """Names, or names with arguments of their class in torchmetrics."""
@@ -43,7 +43,7 @@ def names_of(wanted: Wanted) -> dict[str, dict[str, Any]]:
     return {name: dict(given or {}) for name, given in pairs}
 
 
-def logged_by(wanted: Any) -> list[str]:
+def names_logged_by(wanted: Any) -> list[str]:
     """Names that these metrics log, for val and test; of a metric per class, what they begin with."""
     try:
         names = names_of(wanted or [])
@@ -72,7 +72,7 @@ class EvaluationMetrics(nn.Module):
         self._multi_label = multi_label
         names = names_of(wanted)
         for split in ("val", "test"):
-            made = {name: _built(name, given, classes, multi_label) for name, given in names.items()}
+            made = {name: _build_metric(name, given, classes, multi_label) for name, given in names.items()}
             self.add_module(split, nn.ModuleDict(made))
 
     def update(self, split: str, scores: Tensor, labels: Tensor) -> Iterator[tuple[str, Metric]]:
@@ -91,7 +91,7 @@ class EvaluationMetrics(nn.Module):
             yield f"{split}/{name}", metric
 
 
-def _built(name: str, given: Mapping[str, Any], classes: int, multi_label: bool) -> Metric:
+def _build_metric(name: str, given: Mapping[str, Any], classes: int, multi_label: bool) -> Metric:
     top, per_class = _TOP.fullmatch(name), name.endswith(_PER_CLASS)
     plain = "top" if top else name.removesuffix(_PER_CLASS)
     known = [each for each in _CLASSES if not (multi_label and each in _OF_ONE_CLASS)]
@@ -100,7 +100,7 @@ def _built(name: str, given: Mapping[str, Any], classes: int, multi_label: bool)
         close = nearest(name, every)
         meant = f"; did you mean {close}?" if close else "."
         raise ValueError(
-            f"metrics={name} is unknown{meant} There are {listed([*every, *([] if multi_label else ['top3'])])}"
+            f"metrics={name} is unknown{meant} There are {join_names([*every, *([] if multi_label else ['top3'])])}"
         )
     arguments: dict[str, Any] = {"num_labels" if multi_label else "num_classes": classes}
     if top:
@@ -116,7 +116,9 @@ def _built(name: str, given: Mapping[str, Any], classes: int, multi_label: bool)
     unknown = [each for each in given if each not in taken]
     if unknown:
         options = [each for each in taken if each not in ("kwargs", "num_classes", "num_labels")]
-        raise ValueError(f"metrics={name}: {constructor.__name__} takes no {unknown[0]!r}; it takes {listed(options)}")
+        raise ValueError(
+            f"metrics={name}: {constructor.__name__} takes no {unknown[0]!r}; it takes {join_names(options)}"
+        )
     try:
         metric = constructor(**{**arguments, **given})
     except (ValueError, TypeError) as error:

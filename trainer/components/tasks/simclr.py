@@ -12,7 +12,7 @@ from typing_extensions import override
 from ...core.network.output_layer import output_parameters
 from ...core.sync_batchnorm import Padding
 from ...core.task_contract import TaskContract
-from .contrastive import gathered, normalized, nt_xent
+from .contrastive import gather_rows, normalize_rows, nt_xent
 
 
 class SimCLR(TaskContract, LightningModule):
@@ -90,7 +90,7 @@ class SimCLR(TaskContract, LightningModule):
     def training_step(self, batch: tuple[Tensor, Any], batch_idx: int) -> Tensor:
         outputs = self.projection(self.model(batch[0]))
         with torch.autocast(outputs.device.type, enabled=False):
-            loss, found = self._loss(normalized(outputs))
+            loss, found = self._loss(normalize_rows(outputs))
         self.log("train/loss", loss, prog_bar=True)
         self.log("train/acc", found, on_step=False, on_epoch=True)
         return loss
@@ -99,7 +99,7 @@ class SimCLR(TaskContract, LightningModule):
         if self._group is None:
             everything = torch.ones(len(own), dtype=torch.bool, device=own.device)
             return nt_xent(own, own, everything, 0, self.temperature)
-        rows, valid = gathered(own, not self._padding.now, self._most, self._group)
+        rows, valid = gather_rows(own, not self._padding.now, self._most, self._group)
         return nt_xent(own, rows, valid, dist.get_rank(self._group) * self._most, self.temperature)
 
 

@@ -14,15 +14,15 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ...base import limited_yaml
-from ...base.errors import ConfigError, Problem, listed, nearest, refuse
+from ...base.errors import ConfigError, Problem, join_names, nearest, refuse
 from ...base.open_files import open_file_error
-from ...base.paths import exists, shown
+from ...base.paths import exists, shorten_path
 from ..hydra_compat import yaml_file
-from ..known_names import known, known_choice, photographs_at, timm_choice
+from ..known_names import find_choice, find_equivalent, photographs_at, timm_choice
 from ..validation import unknown_key
 from .remedies import as_command
 from .request import CompositionRequest, spellings
-from .several_values import joined_words, one_more, several_values
+from .several_values import join_words, one_more, several_values
 
 _LONG = 500
 """Characters of an override that no person types."""
@@ -30,7 +30,7 @@ _IMPORT_PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 """A class in a module, as `torch.optim.NAdam`."""
 
 
-def explained(error: Exception, request: CompositionRequest) -> ConfigError:
+def explain_error(error: Exception, request: CompositionRequest) -> ConfigError:
     """The error to show in place of Hydra's.
 
     Raises:
@@ -61,7 +61,7 @@ def explained(error: Exception, request: CompositionRequest) -> ConfigError:
 def _unreadable_override(error: OverrideParseException, request: CompositionRequest) -> ConfigError:
     typed = error.override
     key, equals, value = typed.partition("=")
-    joined = joined_words(typed, request)
+    joined = join_words(typed, request)
     if joined:
         sweeps = any(o.is_sweep_override() for o in OverridesParser.create().parse_overrides(joined))
         text = "the value is cut off by a space: what the shell divides are two words"
@@ -72,13 +72,13 @@ def _unreadable_override(error: OverrideParseException, request: CompositionRequ
         return refuse(typed, "is neither a verb nor key=value", remedy=remedy)
     if not re.fullmatch(r"[+~]*[\w./@:$-]+", key):
         return refuse(typed, f"the part before = is not a key: {key!r}", remedy="key=VALUE, without spaces")
-    closed, quoted = _closed(value), value.replace("'", "\\'")
+    closed, quoted = _close_brackets(value), value.replace("'", "\\'")
     remedy = f"'{key}={closed}'" if closed != value and value[0] in "[{" else f"\"{key}='{quoted}'\""
     text = "the value cannot be read: brackets must match, and text with any of = ~ { } ( ) , or quotes must be quoted"
     return refuse(key.lstrip("+"), text, value, remedy, f"override '{typed}'")
 
 
-def _closed(value: str) -> str:
+def _close_brackets(value: str) -> str:
     """The value with the brackets that it leaves open closed."""
     left = ""
     for letter in value:
@@ -97,7 +97,7 @@ def _leads_back(request: CompositionRequest) -> ConfigError:
         return refuse(key.lstrip("+"), "the value is nested too deeply", value)
     groups = request.groups()
     chosen = [f"'{override}'" for override in request.overrides if request.key_of(override) in groups]
-    where = f"one of {listed(chosen)}" if chosen else ""
+    where = f"one of {join_names(chosen)}" if chosen else ""
     return refuse("defaults", "the defaults list of a file leads back to itself", where=where)
 
 
@@ -133,7 +133,7 @@ def _missing_choice(error: MissingConfigException, request: CompositionRequest) 
 
 def _group_and_name(path: str, request: CompositionRequest) -> tuple[str, str]:
     """Group and choice of a config path; the choice may be a path itself, as in `data=photos/train`."""
-    groups = [o.key_or_group for o in request.parsed()]
+    groups = [o.key_or_group for o in request.parse_request()]
     groups = ["dataset" if group == "data" else group for group in groups]
     inside = [group for group in groups if path.startswith(f"{group}/") and group in request.groups()]
     if inside and not any(path.startswith(f"{group}/") for group in request.groups() if "/" in group):
@@ -151,10 +151,10 @@ def _in_list(typed: str, name: str, meant: str) -> str:
 
 
 def _no_such_choice(group: str, name: str, options: list[str], where: str) -> ConfigError:
-    elsewhere = known_choice(group, name) or (timm_choice(name, options) if group == "model" else "")
+    elsewhere = find_choice(group, name) or (timm_choice(name, options) if group == "model" else "")
     close = None if elsewhere else nearest(name, options)
     meant = f"; did you mean {close}?" if close else ""
-    text = f"there is no such choice{meant}\n{group} can be {listed(options)}"
+    text = f"there is no such choice{meant}\n{group} can be {join_names(options)}"
     text += "; model=timm is any network of timm, with leyden[timm]" if group == "model" else ""
     remedy = elsewhere or (f"{group}={close}" if close else "")
     if not remedy and _IMPORT_PATH.fullmatch(name):
@@ -178,10 +178,10 @@ def _missing_root(name: str, request: CompositionRequest) -> ConfigError:
 
 def _choice_place(group: str, name: str, request: CompositionRequest) -> str:
     """The override or the line of a defaults list that makes a choice."""
-    for override in reversed(request.parsed()):
+    for override in reversed(request.parse_request()):
         if override.key_or_group in spellings(group) and name in _names(override.value()):
             return f"override '{override.input_line}'"
-    roots = [f"{o.key_or_group}/{n}" for o in request.parsed() for n in _names(o.value())]
+    roots = [f"{o.key_or_group}/{n}" for o in request.parse_request() for n in _names(o.value())]
     for config_path in [*roots, request.config_name or ""]:
         place = _line_of_choice(config_path, group, name, request)
         if place:
@@ -203,7 +203,7 @@ def _line_of_choice(config_path: str, group: str, name: str, request: Compositio
             for chosen, value in item.value if isinstance(item, yaml.MappingNode) else []:
                 same_group = chosen.value.split()[-1].split("@")[0].lstrip("/") == group
                 if same_group and name in _scalars(value):
-                    return f"{shown(file)}:{chosen.start_mark.line + 1}"
+                    return f"{shorten_path(file)}:{chosen.start_mark.line + 1}"
     return ""
 
 
@@ -213,7 +213,7 @@ def _scalars(node: yaml.Node) -> Iterable[str]:
 
 def _yaml_syntax(error: yaml.MarkedYAMLError) -> ConfigError:
     mark = error.problem_mark or error.context_mark
-    where = f"{shown(Path(mark.name))}:{mark.line + 1}" if mark else ""
+    where = f"{shorten_path(Path(mark.name))}:{mark.line + 1}" if mark else ""
     message = " ".join(part for part in (error.context, error.problem) if part)
     key = Path(mark.name).name if mark else "a YAML file"
     remedy = "check the indentation, colons and brackets there"
@@ -222,9 +222,9 @@ def _yaml_syntax(error: yaml.MarkedYAMLError) -> ConfigError:
 
 def _unknown(match: re.Match[str], request: CompositionRequest) -> ConfigError:
     key = match[1]
-    typed = next((o for o in request.parsed() if o.get_key_element().lstrip("+") in spellings(key)), None)
+    typed = next((o for o in request.parse_request() if o.get_key_element().lstrip("+") in spellings(key)), None)
     value = typed.value() if typed is not None else ...
-    where = request.typed(key)
+    where = request.override_of(key)
     parent = key.rpartition(".")[0]
     if key in request.groups():
         return _no_such_choice(key, str(value), request.loader.get_group_options(key), where)
@@ -232,18 +232,18 @@ def _unknown(match: re.Match[str], request: CompositionRequest) -> ConfigError:
         return _unknown_group(key, value, request)
     if key.startswith("hydra."):
         return ConfigError(_unknown_of_hydra(key, parent, value, request, where))
-    return ConfigError(unknown_key(key, value, request.values_without(key))).located(lambda _: where)
+    return ConfigError(unknown_key(key, value, request.values_without(key))).with_places(lambda _: where)
 
 
 def _unknown_group(key: str, value: Any, request: CompositionRequest) -> ConfigError:
     group = key.split("@")[0]
     close = nearest(group, request.groups()) or nearest(group.rpartition("/")[2], request.groups())
     text = "there is no such config group" + (f"; did you mean {close}?" if close else "")
-    return refuse(key, f"{text}\nthe groups are {listed(request.groups())}", value, where=request.typed(key))
+    return refuse(key, f"{text}\nthe groups are {join_names(request.groups())}", value, where=request.override_of(key))
 
 
 def _unknown_of_hydra(key: str, parent: str, value: Any, request: CompositionRequest, where: str) -> Problem:
-    elsewhere = known(key.rpartition(".")[2], None)
+    elsewhere = find_equivalent(key.rpartition(".")[2], None)
     if parent == "hydra.sweeper" and elsewhere is not None and elsewhere.why:
         return Problem(key, elsewhere.why, value, where=where)
     chosen = [override for override in request.overrides if override.startswith("hydra/")]
@@ -251,12 +251,12 @@ def _unknown_of_hydra(key: str, parent: str, value: Any, request: CompositionReq
     node = OmegaConf.select(plain, parent, throw_on_missing=False)
     names = [str(name) for name in node] if OmegaConf.is_dict(node) else []
     close = nearest(key.rpartition(".")[2], names)
-    hint = f"did you mean {parent}.{close}?" if close else f"{parent} has {listed(names) or 'no keys'}"
+    hint = f"did you mean {parent}.{close}?" if close else f"{parent} has {join_names(names) or 'no keys'}"
     return Problem(key, f"there is no such key; {hint}", value, f"{parent}.{close}={value}" if close else "", where)
 
 
 def _group_value(match: re.Match[str], request: CompositionRequest) -> ConfigError:
-    for override in request.parsed():
+    for override in request.parse_request():
         group, value = override.key_or_group, override.value()
         group = "dataset" if group == "data" else group
         if group in request.groups() and not isinstance(value, str | list | dict) and value is not None:
@@ -267,7 +267,7 @@ def _group_value(match: re.Match[str], request: CompositionRequest) -> ConfigErr
 
 def _already_there(match: re.Match[str], request: CompositionRequest) -> ConfigError:
     key = match[1]
-    where = request.typed(key)
+    where = request.override_of(key)
     typed = where.removeprefix("override '+").removesuffix("'")
     return refuse(key, "is there already; + is only for new arguments", remedy=typed, where=where)
 
@@ -275,7 +275,7 @@ def _already_there(match: re.Match[str], request: CompositionRequest) -> ConfigE
 def _not_there(match: re.Match[str], request: CompositionRequest) -> ConfigError:
     key = match[1]
     problem = unknown_key(key)
-    return refuse(key, f"cannot be taken away with ~: {problem.text}", where=request.typed(key))
+    return refuse(key, f"cannot be taken away with ~: {problem.text}", where=request.override_of(key))
 
 
 def _bad_override_value(match: re.Match[str], request: CompositionRequest) -> ConfigError:
@@ -287,14 +287,14 @@ def _bad_override_value(match: re.Match[str], request: CompositionRequest) -> Co
 def _must_choose(match: re.Match[str], request: CompositionRequest) -> ConfigError:
     group = match[1]
     options = request.loader.get_group_options(group.split("@")[0])
-    return refuse(group, f"must be chosen; it can be {listed(options)}", remedy=f"{group}={options[0]}")
+    return refuse(group, f"must be chosen; it can be {join_names(options)}", remedy=f"{group}={options[0]}")
 
 
 def _not_in_defaults(match: re.Match[str], request: CompositionRequest) -> ConfigError:
     inside, key, meant = match[1], match[2], match[3]
-    where = f"the defaults list of {inside}.yaml" if inside else request.typed(key)
+    where = f"the defaults list of {inside}.yaml" if inside else request.override_of(key)
     if key.split("@")[0] not in request.groups():
-        return _unknown_group(key, ..., request).located(lambda _: where)
+        return _unknown_group(key, ..., request).with_places(lambda _: where)
     text = "this group is not part of the config" + (f"; did you mean {meant}?" if meant else "")
     return refuse(key, text, remedy=f"{meant}=NAME" if meant else f"+{key}=NAME", where=where)
 

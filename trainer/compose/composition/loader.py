@@ -13,11 +13,11 @@ from yaml import YAMLError
 
 from ...base import limited_yaml
 from ...base.errors import Problem, raise_all, refuse
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...config.allowed_targets import origin_of
 from ..hydra_compat import CachingConfigRepository, ConfigLoader
-from ..limits import limited
-from .hydra_errors import explained
+from ..limits import limit_composition
+from .hydra_errors import explain_error
 from .request import CompositionRequest
 from .resolved_values import without_hydra
 from .several_values import refuse_several
@@ -40,19 +40,21 @@ class Loader(ConfigLoader):
         self._explains = False
         """Whether a message is being made, which composes too: its own mistakes are not of interest."""
 
-    def parsed(self, config_name: str | None, overrides: list[str]) -> tuple[list[Override], CachingConfigRepository]:
+    def parse_typed(
+        self, config_name: str | None, overrides: list[str]
+    ) -> tuple[list[Override], CachingConfigRepository]:
         for override in overrides:
             if nested_references(override) > MAX_DEPTH:
                 key, _, value = override.partition("=")
                 raise refuse(key, f"interpolations are nested more than {MAX_DEPTH} deep", value)
         spelled = [dataset_spelled(override) for override in overrides]
-        parsed, repository = super().parsed(config_name, spelled)
+        parsed, repository = super().parse_typed(config_name, spelled)
         for override in parsed:
             _relax(override, repository)
             refuse_several(override, overrides)
         return parsed, repository
 
-    @limited()
+    @limit_composition()
     def load_configuration(
         self,
         config_name: str | None,
@@ -69,7 +71,7 @@ class Loader(ConfigLoader):
                     config_name, overrides, run_mode, from_shell, validate_sweep_overrides
                 )
             except Exception as error:  # For some mistakes Hydra and OmegaConf raise AttributeError and the like.
-                mistakes = self._explained(error, CompositionRequest(self, config_name, overrides))
+                mistakes = self._explain_mistakes(error, CompositionRequest(self, config_name, overrides))
             else:
                 mistakes = ()
             problems += mistakes
@@ -81,10 +83,10 @@ class Loader(ConfigLoader):
         assert found is not None
         return found
 
-    def _explained(self, error: Exception, request: CompositionRequest) -> Sequence[Problem]:
+    def _explain_mistakes(self, error: Exception, request: CompositionRequest) -> Sequence[Problem]:
         before, self._explains = self._explains, True
         try:
-            return explained(error, request).problems
+            return explain_error(error, request).problems
         finally:
             self._explains = before
 
@@ -130,15 +132,15 @@ def _refuse_too_large(file: Path) -> None:
         limited_yaml.check(text)
         misread = base_60(text, file)
     except limited_yaml.YAMLTooLarge as error:
-        raise refuse(shown(file), f"is refused: {error}", remedy="a smaller file, without aliases") from None
+        raise refuse(shorten_path(file), f"is refused: {error}", remedy="a smaller file, without aliases") from None
     except (OSError, ValueError) as error:
-        raise refuse(shown(file), f"cannot be read: {error}", remedy="a file of UTF-8 text") from None
+        raise refuse(shorten_path(file), f"cannot be read: {error}", remedy="a file of UTF-8 text") from None
     except YAMLError:
         return  # of Hydra's parser, whose message has the place
     if misread is not None:
         raise misread
     if nested_references(text) > MAX_DEPTH:
-        raise refuse(shown(file), f"is refused: interpolations are nested more than {MAX_DEPTH} deep")
+        raise refuse(shorten_path(file), f"is refused: interpolations are nested more than {MAX_DEPTH} deep")
 
 
 def _relax(override: Override, repository: CachingConfigRepository) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cache
 
-from ...base.errors import ConfigError, Problem, spelled
+from ...base.errors import ConfigError, Problem, spell_value
 from ...base.remedy import alternatives, leaves_open
-from ..known_names import known
+from ..known_names import find_equivalent
 
 _ROUNDS = 4
 """Rounds in which a remedy is extended by the remedies of its own problems."""
@@ -28,10 +28,10 @@ def with_working_remedies(
         keys_of: keys of its composition.
     """
     problems = [_under_its_name(problem, overrides, problems_of, keys_of) for problem in error.problems]
-    return ConfigError(*(_tried(problem, overrides, problems_of) for problem in problems), context=error.context)
+    return ConfigError(*(_try_remedy(problem, overrides, problems_of) for problem in problems), context=error.context)
 
 
-def replaced(overrides: Iterable[str], mistake: str, by: Sequence[str]) -> list[str]:
+def replace_override(overrides: Iterable[str], mistake: str, by: Sequence[str]) -> list[str]:
     """The overrides with `mistake`, and those of the same keys, replaced."""
     keys = {key_of(override) for override in by}
     return [*(o for o in overrides if o != mistake and key_of(o) not in keys), *by]
@@ -51,12 +51,12 @@ def _under_its_name(problem: Problem, overrides: Sequence[str], problems_of: Pro
     there = keys_of([o for o in overrides if o not in beside])
     for override in beside:
         way = begin + override.partition("=")[2]
-        if key_of(override) not in there and not problems_of(replaced(overrides, override, [way])):
+        if key_of(override) not in there and not problems_of(replace_override(overrides, override, [way])):
             return replace(problem, text=f"{problem.text}\nin place of {override}", remedy=way)
     return problem
 
 
-def _tried(problem: Problem, overrides: Sequence[str], problems_of: ProblemsOf) -> Problem:
+def _try_remedy(problem: Problem, overrides: Sequence[str], problems_of: ProblemsOf) -> Problem:
     mistake = problem.where.removeprefix("override '").removesuffix("'")
     ways = alternatives(problem.remedy)
     swept = _as_sweep(problem, ways or [[mistake]], mistake, overrides, problems_of)
@@ -68,12 +68,12 @@ def _tried(problem: Problem, overrides: Sequence[str], problems_of: ProblemsOf) 
 
     @cache
     def others() -> set[str]:
-        return {other.key for other in problems_of(replaced(overrides, mistake, []))}
+        return {other.key for other in problems_of(replace_override(overrides, mistake, []))}
 
     working: list[str] = []
     text = problem.text
     for way in ways:
-        found, why = _completed(way, mistake, overrides, others, problems_of)
+        found, why = _complete_remedy(way, mistake, overrides, others, problems_of)
         working += [" ".join(found)] if found else []
         text += f"\n{why}" if why and found else ""
     return replace(problem, text=text, remedy=" or ".join(working))
@@ -88,10 +88,10 @@ def _as_sweep(
     """The command of a sweep over the items of a list that stands where one value is wanted; "" if it is none."""
     if not isinstance(problem.value, list) or not _ONE_VALUE.match(problem.text) or mistake not in overrides:
         return ""
-    values = [spelled(value) for value in problem.value]
+    values = [spell_value(value) for value in problem.value]
     for way in ways:
         key = mistake.partition("=")[0] if mistake in way else key_of(way[0])
-        one = replaced(overrides, mistake, [f"{key}={values[0]}"])
+        one = replace_override(overrides, mistake, [f"{key}={values[0]}"])
         if len(way) == 1 and None not in values and key not in {p.key for p in problems_of(one)}:
             typed = [f"{key}={','.join(map(str, values))}" if o == mistake else o for o in overrides]
             return as_command(typed, is_sweep=True)
@@ -108,14 +108,14 @@ def _under_another_name(key: str, overrides: Sequence[str]) -> tuple[str, str] |
     """An override by which the user gives a key under another tool's name, and the same as Leyden's."""
     for override in overrides:
         name, _, value = override.partition("=")
-        found = known(name.rpartition(".")[2], value)
+        found = find_equivalent(name.rpartition(".")[2], value)
         for word in found.remedy.split() if found else ():
             if word.startswith(f"{key}="):
                 return override, word
     return None
 
 
-def _completed(
+def _complete_remedy(
     way: list[str], mistake: str, overrides: Sequence[str], others: Callable[[], set[str]], problems_of: ProblemsOf
 ) -> tuple[list[str], str]:
     """An alternative with all the overrides that it needs (empty if it cannot work), and why one value differs.
@@ -125,25 +125,25 @@ def _completed(
     """
     why, given = "", None
     for _ in range(_ROUNDS):
-        found = problems_of(replaced(overrides, mistake, way))
+        found = problems_of(replace_override(overrides, mistake, way))
         left = [p for p in found if p.key not in others()] if found else []
         if not left:
             return way, why
         further = alternatives(left[0].remedy)
         if not further and given and left[0].key == key_of(given[1]):
             # what the user names is not there
-            return replaced(way, "", [f"{left[0].key}=PATH"]), f"{given[1]}: {left[0].text}"
+            return replace_override(way, "", [f"{left[0].key}=PATH"]), f"{given[1]}: {left[0].text}"
         if not further:
             break
         if set(further[0]) & set(overrides):
             break  # the remedy of a remedy takes it back
         if left[0].key in map(key_of, way):
-            why = f"{left[0].key}={spelled(left[0].value)}: {left[0].text}"
-        way = replaced(way, "", further[0])
+            why = f"{left[0].key}={spell_value(left[0].value)}: {left[0].text}"
+        way = replace_override(way, "", further[0])
         if leaves_open(left[0].remedy):
             given = _under_another_name(left[0].key, overrides)
             if given is None:
                 return way, why
             overrides = [override for override in overrides if override != given[0]]
-            way, why = replaced(way, "", [given[1]]), f"in place of {given[0]}, too"
+            way, why = replace_override(way, "", [given[1]]), f"in place of {given[0]}, too"
     return [], ""

@@ -35,12 +35,12 @@ class CompositionRequest:
     config_name: str | None
     overrides: list[str]
 
-    def typed(self, key: str) -> str:
+    def override_of(self, key: str) -> str:
         """The override that sets this key, as typed; "" if none does."""
         sets_it = [o for o in self.overrides if self.key_of(o) in spellings(key)]
         return f"override '{sets_it[-1]}'" if sets_it else ""
 
-    def parsed(self) -> list[Override]:
+    def parse_request(self) -> list[Override]:
         return OverridesParser.create().parse_overrides(self.overrides)
 
     def groups(self) -> list[str]:

@@ -11,11 +11,11 @@ from omegaconf.errors import OmegaConfBaseException
 from ...base.errors import ConfigError, Problem, refuse
 from ...config.schema import TASK_LOADERS
 from ...hardware.topology import resolve_device_kind
-from ..limits import limited
+from ..limits import limit_composition
 
 
-@limited()
-def resolved_text(composed: DictConfig, key: str) -> str:
+@limit_composition()
+def resolve_text(composed: DictConfig, key: str) -> str:
     """The value of a key that names a folder.
 
     Raises:
@@ -37,7 +37,7 @@ def without_hydra(composed: DictConfig) -> DictConfig:
     return user
 
 
-@limited()
+@limit_composition()
 def plain(composed: DictConfig) -> dict[str, Any]:
     """Resolved plain values.
 
@@ -50,12 +50,14 @@ def plain(composed: DictConfig) -> dict[str, Any]:
             raise ConfigError(*[_mandatory(key) for key in missing])
         resolved = OmegaConf.to_container(composed, resolve=True)
     except OmegaConfBaseException as error:
-        raise unresolved(error, composed) from None
+        raise explain_unresolved(error, composed) from None
     assert isinstance(resolved, dict)
     return {str(key): value for key, value in resolved.items()}
 
 
-def frozen(composed: DictConfig, hydra: Any, python_path: Sequence[str], swept: Sequence[str] = ()) -> dict[str, Any]:
+def freeze_composition(
+    composed: DictConfig, hydra: Any, python_path: Sequence[str], swept: Sequence[str] = ()
+) -> dict[str, Any]:
     """The plain values of a run, from its composition without Hydra's own node.
 
     Args:
@@ -99,7 +101,7 @@ def _mandatory(key: str) -> Problem:
     return Problem(key, "must be given, there is no value for it yet (???)", remedy=f"{key}=VALUE")
 
 
-def unresolved(error: OmegaConfBaseException, composed: DictConfig) -> ConfigError:
+def explain_unresolved(error: OmegaConfBaseException, composed: DictConfig) -> ConfigError:
     """What to say of an interpolation that gives no value."""
     key = re.sub(r"\[(\d+)\]", r".\1", str(error.full_key or ""))
     first = str(error).splitlines()[0]

@@ -10,8 +10,8 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from ...base.errors import ConfigError, refuse
-from ..known_names import known
-from ..validation import dotted, schema_keys, unknown_key
+from ..known_names import find_equivalent
+from ..validation import dotted_keys, schema_keys, unknown_key
 from .remedies import as_command
 from .request import CompositionRequest
 
@@ -20,7 +20,7 @@ GROUPS_OF_SEVERAL = ("callbacks", "logger", "augment")
 _GROUPS_OF_ONE = ("dataset", "model", "task", "strategy", "topology", "optimizer", "schedule")
 
 
-def joined_words(typed: str, request: CompositionRequest) -> list[str]:
+def join_words(typed: str, request: CompositionRequest) -> list[str]:
     """The overrides if the words after one of them belong to its value, as in `lr=0.1, 0.01`; else none."""
     words = request.overrides
     index = end = words.index(typed) if typed in words else len(words)
@@ -39,8 +39,8 @@ def several_values(match: re.Match[str], request: CompositionRequest) -> ConfigE
     typed = match[1]
     key, _, value = typed.partition("=")
     values = request.values_without(key)
-    is_ours = key in {*schema_keys(), *dotted(values), *request.groups()}
-    as_list = known(key.rpartition(".")[2], f"[{value}]")
+    is_ours = key in {*schema_keys(), *dotted_keys(values), *request.groups()}
+    as_list = find_equivalent(key.rpartition(".")[2], f"[{value}]")
     if not is_ours and as_list is not None and "=" in as_list.remedy and value not in as_list.remedy:
         return refuse(key, f"is called {as_list.key} here", value, as_list.remedy, f"override '{typed}'")
     meant = key if is_ours else unknown_key(key, value.split(",")[0], values).remedy.partition("=")[0] or key

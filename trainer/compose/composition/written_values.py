@@ -12,8 +12,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ...base import limited_yaml
 from ...base.errors import ConfigError, refuse
-from ...base.paths import shown
-from ..known_names import known_value
+from ...base.paths import shorten_path
+from ..known_names import find_value
 
 
 def read_as_typed(composed: DictConfig, keys: Iterable[str]) -> bool:
@@ -25,14 +25,14 @@ def read_as_typed(composed: DictConfig, keys: Iterable[str]) -> bool:
     Returns:
         Whether one of them is a number or a truth value there.
     """
-    found = {key: value for wanted in keys for key, value in _interpolated(composed, wanted)}
+    found = {key: value for wanted in keys for key, value in _interpolated_texts(composed, wanted)}
     with read_write(composed), open_dict(composed):
         for key, value in found.items():
             OmegaConf.update(composed, key, value)
     return bool(found)
 
 
-def _interpolated(composed: DictConfig, key: str) -> Iterator[tuple[str, int | float | bool]]:
+def _interpolated_texts(composed: DictConfig, key: str) -> Iterator[tuple[str, int | float | bool]]:
     node: Any = OmegaConf.select(composed, key, throw_on_missing=False)
     names = [f"{key}.{index}" for index in range(len(node))] if OmegaConf.is_list(node) else [key]
     for name in names:
@@ -41,12 +41,12 @@ def _interpolated(composed: DictConfig, key: str) -> Iterator[tuple[str, int | f
         value = OmegaConf.select(composed, name, throw_on_missing=False)
         inside = int(last) if OmegaConf.is_list(holder) else last
         if isinstance(value, str) and OmegaConf.is_interpolation(holder, inside):
-            typed = _typed(value)
+            typed = _parse_typed(value)
             if typed is not None:
                 yield name, typed
 
 
-def _typed(text: str) -> int | float | bool | None:
+def _parse_typed(text: str) -> int | float | bool | None:
     """The number or truth value that a text is on the command line."""
     try:
         value = OverridesParser.create().parse_override(f"key={text}").value()
@@ -63,11 +63,11 @@ def base_60(text: str, file: Path) -> ConfigError | None:
     for key, node in _scalars(root, "") if root is not None else ():
         if node.tag.endswith((":int", ":float")) and ":" in node.value and not node.style:
             name = key.rpartition(".")[2]
-            meant = known_value("trainer.max_time" if name == "max_time" else "topology.slurm.time_min", node.value)[0]
+            meant = find_value("trainer.max_time" if name == "max_time" else "topology.slurm.time_min", node.value)[0]
             time = name in ("max_time", "time_min") and meant
             right = f"'{node.value}'" if not time else meant if name == "time_min" else f"'{meant}'"
             said = "is read to base 60 by YAML, as a number; in quotes it is text"
-            return refuse(key, said, node.value, f"{name}: {right}", f"{shown(file)}:{node.start_mark.line + 1}")
+            return refuse(key, said, node.value, f"{name}: {right}", f"{shorten_path(file)}:{node.start_mark.line + 1}")
     return None
 
 

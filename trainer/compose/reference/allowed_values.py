@@ -14,7 +14,7 @@ def allowed_values(key: str) -> str:
     """Allowed values of a dotted key, choices separated by |; "" if the schema does not have it."""
     node: Mapping[str, Any] = _schema()
     for part in key.split("."):
-        node = _resolved(node).get("properties", {}).get(part, {})
+        node = _resolve_reference(node).get("properties", {}).get(part, {})
     return _in_words(node)
 
 
@@ -23,7 +23,7 @@ def _schema() -> dict[str, Any]:
     return Config.model_json_schema(by_alias=True)
 
 
-def _resolved(node: Mapping[str, Any]) -> Mapping[str, Any]:
+def _resolve_reference(node: Mapping[str, Any]) -> Mapping[str, Any]:
     """The node behind a $ref, also one inside anyOf; any other node itself."""
     named = [member["$ref"].rpartition("/")[2] for member in (node, *node.get("anyOf", [])) if "$ref" in member]
     return _schema()["$defs"][named[0]] if named else node

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...base.errors import listed, nearest, refuse
+from ...base.errors import join_names, nearest, refuse
 from ...config.schema import Config, Target
 from .yaml_library import Library, ReferenceEntry
 
@@ -34,7 +34,7 @@ def editor_schema(group: str | None = None) -> dict[str, Any]:
     if group not in nodes:
         groups = [name for name in library.groups if name in nodes or name == _EXPERIMENTS]
         close = nearest(group, groups)
-        text = f"there is no such group; the groups are {listed(groups)}"
+        text = f"there is no such group; the groups are {join_names(groups)}"
         raise refuse("schema", text, group, f"leyden schema {close or 'model'}")
     node = nodes[group]
     name = _definition(node)
@@ -124,7 +124,7 @@ def _rule(named: _Class, shared: Mapping[str, Any]) -> dict[str, Any] | None:
     if not callable(constructor):
         return None
     arguments, takes_more = arguments_schema(constructor)
-    described = {name: _described(child, named.comments.get(name, "")) for name, child in arguments.items()}
+    described = {name: _describe_argument(child, named.comments.get(name, "")) for name, child in arguments.items()}
     allowed = {"properties": {**described, **shared}, **({} if takes_more else {"additionalProperties": False})}
     of_class = {"properties": {"_target_": {"const": named.target}}, "required": ["_target_"]}
     based = {
@@ -135,7 +135,7 @@ def _rule(named: _Class, shared: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"if": {"anyOf": [of_class, *([based] if named.choices else [])]}, "then": allowed}
 
 
-def _described(node: dict[str, Any], comment: str) -> dict[str, Any]:
+def _describe_argument(node: dict[str, Any], comment: str) -> dict[str, Any]:
     """The schema of an argument; one that is not a plain value may be a nested class."""
     if not node:
         return {}

@@ -34,7 +34,7 @@ class Commented:
     """Whether `# @package _global_` puts the keys at the root."""
 
 
-def commented(text: str) -> Commented:
+def read_comments(text: str) -> Commented:
     """Read a file's keys and comments.
 
     A comment follows its key on the same line, continued below; or is on lines of its own right above the key, with the

@@ -14,9 +14,9 @@ import yaml
 
 from ...base import limited_yaml
 from ...base.errors import refuse
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from .group_choices import group_choices
-from .yaml_comments import Commented, Key, commented
+from .yaml_comments import Commented, Key, read_comments
 
 ROOT = "train"
 _UNLISTED = ("_target_", "_partial_", "defaults")
@@ -67,9 +67,9 @@ class Library:
             return Commented(())
         if path not in self._read:
             try:
-                self._read[path] = commented(limited_yaml.read(path))
+                self._read[path] = read_comments(limited_yaml.read(path))
             except yaml.YAMLError as error:
-                raise refuse(shown(path), f"is not valid YAML: {str(error).splitlines()[0]}") from None
+                raise refuse(shorten_path(path), f"is not valid YAML: {str(error).splitlines()[0]}") from None
         return self._read[path]
 
     def keys(self, group: str, choice: str) -> dict[str, Key]:
@@ -101,14 +101,14 @@ class Library:
         return [
             ReferenceEntry(f"{group}={choice}", name, key.value, self._explanation(name, key, group, choice))
             for name, key in keys
-            if _listed(name, key) and name != group
+            if _is_listed(name, key) and name != group
         ]
 
     def root_entries(self, under: str = "") -> list[ReferenceEntry]:
         """Entries of the root file, or those below one of its keys."""
         keys = self.file(ROOT).keys.items()
         below = [(name, key) for name, key in keys if not under or name.startswith(f"{under}.")]
-        return [ReferenceEntry("", name, key.value, key.comment) for name, key in below if _listed(name, key)]
+        return [ReferenceEntry("", name, key.value, key.comment) for name, key in below if _is_listed(name, key)]
 
     def every_entry(self) -> Iterator[ReferenceEntry]:
         """Entries of the root file and of all choices except experiments, whose keys are repeated."""
@@ -151,7 +151,7 @@ def _defaults(file: Commented) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _listed(name: str, key: Key) -> bool:
+def _is_listed(name: str, key: Key) -> bool:
     if isinstance(key.value, Mapping) and key.value:
         return "_target_" in key.value and "." in name
     return name.rpartition(".")[2] not in _UNLISTED

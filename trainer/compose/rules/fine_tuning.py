@@ -9,7 +9,7 @@ from ...config.hub_weights import is_hub_name, packaged_file, spelling_problem
 from ...config.schema import Config, Model, PinnedWeights
 from ...config.strategy_class import StrategyDeclarations
 from ...config.teacher import KEY as TEACHER
-from ...config.teacher import described, named_teacher
+from ...config.teacher import describe_teacher, find_teacher
 
 _PICKLES = (".pth", ".pt", ".bin", ".pkl", ".pickle", ".tar")
 _CONVERT = "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'weights.safetensors')"
@@ -53,14 +53,14 @@ def source_problems(key: str, source: str) -> Iterator[Problem]:
 
 def teacher_problems(config: Config) -> Iterator[Problem]:
     """Problems of the teacher that a config names, as long as it is not pinned."""
-    source = named_teacher(config.task)
+    source = find_teacher(config.task)
     if source is None:
         return
     problems = list(source_problems(TEACHER, source))
     yield from problems
     if not problems:
         try:
-            described(source)
+            describe_teacher(source)
         except ConfigError as error:
             yield from error.problems
 

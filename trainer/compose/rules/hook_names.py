@@ -5,7 +5,7 @@ from typing import Any
 
 from ...base.errors import Problem
 from ...config.lightning.callbacks import is_lightning_callback
-from ...config.misspelt_hooks import contract_of_class, misspelt, not_inherited, own_names
+from ...config.misspelt_hooks import contract_of_class, find_misspelling, not_inherited, own_names
 from ...config.schema import Config
 from ...config.targets import find
 from ...core.callback_contract import CallbackContract
@@ -42,7 +42,7 @@ def _names(key: str, found: Any, base: type, alone: Collection[str]) -> Iterator
     contract = contract_of_class(base)
     for name in sorted(own_names(found)):
         if issubclass(found, base):
-            yield from misspelt(key, found, name, contract)
+            yield from find_misspelling(key, found, name, contract)
         elif name in alone:
             yield not_inherited(key, found, name, contract)
 
@@ -52,4 +52,4 @@ def _callback(key: str, found: Any) -> Iterator[Problem]:
     if isinstance(found, type) and not is_lightning_callback(found):
         contract = contract_of_class(CallbackContract)
         for name in sorted(own_names(found)):
-            yield from misspelt(key, found, name, contract)
+            yield from find_misspelling(key, found, name, contract)

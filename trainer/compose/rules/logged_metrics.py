@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ...base.errors import Problem, listed
+from ...base.errors import Problem, join_names
 from ...config.schema import Config, Target
 from ...config.targets import find, is_a
 from ...core.task_contract import defines
-from ..known_names import meant_metric
+from ..known_names import find_metric
 
 _WATCHES = {"early_stopping": "EarlyStopping", "checkpoint": "Checkpoint"}
 _USUAL_MONITOR = "val/acc"
@@ -30,16 +30,18 @@ def unlogged_metric(config: Config, key: str, monitor: str) -> Iterator[Problem]
     Args:
         key: that names the metric.
     """
-    names = _logged(config)
+    names = _logged_names(config)
     if names is None or not _not_logged(monitor, names):
         return
     now = [name for name in names if not name.startswith("test/")]
-    close = meant_metric(monitor, now)
+    close = find_metric(monitor, now)
     task, meant = config.task.target.rpartition(".")[2], f"; did you mean {close}?" if close else ""
-    yield Problem(key, f"is not logged{meant}\n{task} logs {listed(now)}", monitor, f"{key}={close}" if close else "")
+    yield Problem(
+        key, f"is not logged{meant}\n{task} logs {join_names(now)}", monitor, f"{key}={close}" if close else ""
+    )
 
 
-def _logged(config: Config) -> list[str] | None:
+def _logged_names(config: Config) -> list[str] | None:
     """Metrics that the task logs; None: its first validation shows them."""
     task_class = _class("task", config.task)
     if not defines(task_class, "LOGGED"):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from ...base.errors import Problem, listed, nearest, spelled
+from ...base.errors import Problem, join_names, nearest, spell_value
 from ...config.optimizer_class import needs_whole_parameters
 from ...config.option_classes import hints_of
 from ...config.schema import Config, Schedule
@@ -43,8 +43,8 @@ def group_options(config: Config, optimizer: Any) -> Iterator[Problem]:
                 options = ["match", "lr_scale", *parameters]
                 close = nearest(name, options)
                 meant = f"; did you mean {close}?" if close else ""
-                text = f"{optimizer.__name__} takes no argument {name!r}{meant}\na group takes {listed(options)}"
-                yield Problem(key, text, value, f"{close}: {spelled(value)}" if close else "leave it out")
+                text = f"{optimizer.__name__} takes no argument {name!r}{meant}\na group takes {join_names(options)}"
+                yield Problem(key, text, value, f"{close}: {spell_value(value)}" if close else "leave it out")
 
 
 def schedule_problems(schedule: Schedule, found: Any) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from ...base.errors import Problem
 from ...base.time_limit import seconds_of
 from ...config.schema import Config
-from ..known_names import known_value
+from ..known_names import find_value
 
 
 def trainer_keys(config: Config) -> Iterator[Problem]:
@@ -38,7 +38,7 @@ def _max_time(value: str | dict[str, int | float]) -> Iterator[Problem]:
     try:
         seconds_of(value)
     except ValueError as error:
-        meant, _ = known_value(key, str(value))
+        meant, _ = find_value(key, str(value))
         yield Problem(key, str(error), value, f"{key}={meant or '00:12:00:00'}")
 
 

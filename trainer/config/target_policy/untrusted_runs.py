@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import Problem, raise_all, refuse
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...runs.folder import FROZEN, pipeline_of
 from ...runs.frozen import owners_of
 from ...runs.study import PRUNING
@@ -83,7 +83,7 @@ def other_owner(owners: Collection[int]) -> str | None:
     return f"{_user(others[0])} (uid {others[0]})" if others else None
 
 
-def restricted(values: Mapping[str, Any], run_dir: Path, owners: Collection[int]) -> dict[str, Any]:
+def restrict_values(values: Mapping[str, Any], run_dir: Path, owners: Collection[int]) -> dict[str, Any]:
     """The values of a run's config that may be built. Of another user's run some keys are dropped.
 
     Of everybody's run the folders of `python_path` at and below the run folder are: code that was copied or unpacked
@@ -101,9 +101,10 @@ def restricted(values: Mapping[str, Any], run_dir: Path, owners: Collection[int]
     owner = None if is_trusted() else other_owner(owners)
     if owner is None:
         return dict(values)
-    remedy = f"the flag --trust, after reading {shown(run_dir / FROZEN)} and the code that it names"
+    remedy = f"the flag --trust, after reading {shorten_path(run_dir / FROZEN)} and the code that it names"
     raise_all(
-        Problem(key, f"{text}. This run belongs to {owner}", value, remedy) for key, text, value in _refused(values)
+        Problem(key, f"{text}. This run belongs to {owner}", value, remedy)
+        for key, text, value in _find_refused(values)
     )
     kept = {name: dict(value) if isinstance(value, Mapping) else value for name, value in values.items()}
     for key, value in _DROPPED.items():
@@ -124,7 +125,9 @@ def refuse_foreign(run_dir: Path, owners: Collection[int], verb: str) -> None:
     owner = None if is_trusted() else other_owner(owners)
     if owner is not None:
         text = f"belongs to {owner}, and leyden {verb} writes into it, through links that he may have put there"
-        raise refuse("RUN", text, shown(run_dir), f"the flag --trust, after reading {shown(run_dir / FROZEN)}")
+        raise refuse(
+            "RUN", text, shorten_path(run_dir), f"the flag --trust, after reading {shorten_path(run_dir / FROZEN)}"
+        )
 
 
 def refuse_other_trials(pipeline: Path, trials: Sequence[Path]) -> None:
@@ -142,8 +145,8 @@ def refuse_other_trials(pipeline: Path, trials: Sequence[Path]) -> None:
         elif not is_trusted() and (owner := other_owner(owners_of(trial))) is not None:
             fault = f"belongs to {owner}"
         if fault:
-            remedy = "the flag --trust" if owner else f"leyden resume {shown(trial)}, if it is to be trained"
-            raise refuse("pipeline.trials", f"this trial {fault}", shown(trial), remedy)
+            remedy = "the flag --trust" if owner else f"leyden resume {shorten_path(trial)}, if it is to be trained"
+            raise refuse("pipeline.trials", f"this trial {fault}", shorten_path(trial), remedy)
 
 
 def _is_within(folder: object, run_dir: Path) -> bool:
@@ -164,7 +167,7 @@ def _user(uid: int) -> str:
         return "an unknown user"
 
 
-def _refused(values: Mapping[str, Any]) -> Iterator[_Refused]:
+def _find_refused(values: Mapping[str, Any]) -> Iterator[_Refused]:
     found = [(key, node) for key, node in _targets("", values) if key.partition(".")[0] not in _DROPPED]
     yield from (each for key, node in found for each in _refused_node(key, node))
     yield from _refused_keys("", values)
@@ -218,7 +221,7 @@ def _fetching(target: Any) -> Sequence[str]:
 
 def _may_name(target: str) -> bool:
     """Whether a target is a name in Leyden's own YAML, or an installed class of the allowed kinds."""
-    if target in _shipped():
+    if target in _shipped_targets():
         return True
     if not target.startswith(_PACKAGES):
         return False
@@ -230,7 +233,7 @@ def _may_name(target: str) -> bool:
 
 
 @cache
-def _shipped() -> frozenset[str]:
+def _shipped_targets() -> frozenset[str]:
     """Every `_target_` in Leyden's YAML, and those that Leyden adds to a config.
 
     Loggers and sweepers are none: an evaluation has none, and as arguments they would write wherever the config says.

@@ -29,7 +29,7 @@ def fault_of_types(content: Mapping[Any, Any]) -> str:
         if key in content and (not isinstance(value, kind) or isinstance(value, bool)):
             return f"its `{key}` is of type {type(value).__name__}"
     if not 0 <= content.get("seconds", 0) < _LARGEST:
-        return f"its `seconds` are {_said(content['seconds'])}"
+        return f"its `seconds` are {_format_value(content['seconds'])}"
     if not all(
         isinstance(name, str) and type(value) in (int, float) for name, value in content.get("metrics", {}).items()
     ):
@@ -56,7 +56,7 @@ def _fault_of_optimizer(optimizer: Mapping[Any, Any]) -> str:
 def _fault_of_files(content: Mapping[Any, Any]) -> str:
     for kind in ("shards", "servers"):
         if not 0 <= content.get(kind, 0) < _MAX_FILES:
-            return f"it declares {_said(content[kind])} {kind}"
+            return f"it declares {_format_value(content[kind])} {kind}"
     if content.get("shards") and "step" not in content.get("position", {}):
         return "its position lacks step, which names its workers' files"
     return ""
@@ -72,7 +72,7 @@ def fault_of_server(content: Any) -> str:
     if not _finite(values):
         return "its `values` are NaN or infinite"
     if type(version) is not int or not 0 <= version < _LARGEST:
-        return f"its `version` is {_said(version)}"
+        return f"its `version` is {_format_value(version)}"
     if not isinstance(columns, list) or not all(_is_column(column) for column in columns):
         return "its `optimizer` is none of a server"
     return ""
@@ -113,17 +113,17 @@ def fault_of_training(path: Path, content: Mapping[str, Any]) -> str:
 
 
 def _fault_of_position(position: Mapping[Any, Any]) -> str:
-    unknown = [_said(key) for key in position if key not in (*_POSITION, *_OPTIONAL_POSITION)]
+    unknown = [_format_value(key) for key in position if key not in (*_POSITION, *_OPTIONAL_POSITION)]
     if unknown:
         return f"its position has unknown keys: {', '.join(unknown)[:60]}"
     for key, value in position.items():
         least = {"validated_at": -1, "offset": -_LARGEST}.get(str(key), 0)
         if type(value) is not int or not least <= value < _LARGEST:
-            return f"its position has {key}={_said(value)}"
+            return f"its position has {key}={_format_value(value)}"
     return ""
 
 
-def _said(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A value for a message; of one that is neither text nor number its type, since its text may be endless."""
     return str(value)[:40] if type(value) in (int, float, str) else type(value).__name__
 

@@ -13,7 +13,7 @@ from ...base.atomic_file import atomic_file, beside, open_new
 from ...base.errors import Explained, NotFiniteValue, SystemFailure
 from ...base.log import log
 from ...base.storage import no_space_for
-from ...runs.checkpoints import LAST, folder, note_damaged, path_in, saved, server_path
+from ...runs.checkpoints import LAST, folder, note_damaged, path_in, saved_checkpoints, server_path
 from . import container
 from .checkpoint_content import fault_of_server, fault_of_training, fault_of_types, not_finite
 from .container import DamagedCheckpoint, UnreadableCheckpoint
@@ -212,7 +212,7 @@ def newest(
         DamagedCheckpoint: there are checkpoints, but none is intact.
     """
     last = folder(run_dir) / LAST
-    candidates = saved(run_dir)
+    candidates = saved_checkpoints(run_dir)
     if last.exists() and not any(os.path.samefile(last, path) for path in candidates):
         candidates.insert(0, last)
     reasons = list(passed.values())

@@ -61,7 +61,7 @@ def map_tensors(path: Path) -> Any:
 
 
 def _verify(path: Path) -> None:
-    with _opened(path) as container:
+    with _open_zip(path) as container:
         _refuse_code(container, path.stat().st_size)
         broken = container.testzip()
     if broken is not None:
@@ -73,12 +73,12 @@ def check_plain(path: Path) -> None:
     Raises:
         ValueError, LookupError: the file holds what `load` would refuse, besides damage.
     """
-    with _opened(path) as container:
+    with _open_zip(path) as container:
         _refuse_code(container, path.stat().st_size)
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[zipfile.ZipFile, None, None]:
+def _open_zip(path: Path) -> Generator[zipfile.ZipFile, None, None]:
     with open(path, "rb") as file:
         if file.read(4) != b"PK\x03\x04":
             raise DamagedCheckpoint(f"{path} is no checkpoint: not a zip file")

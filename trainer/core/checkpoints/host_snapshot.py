@@ -28,7 +28,7 @@ class HostSnapshot:
     def take(self, content: Any) -> Any:
         """The same dicts, lists, tuples and tensors, which nothing else changes. Tensors that were one stay one."""
         before, self._buffers, self.bytes = self._buffers, {}, 0
-        taken = self._copied(content, (), before, {})
+        taken = self._copy_value(content, (), before, {})
         if any(buffer.is_pinned() for buffer in self._buffers.values()):
             self._queued = torch.cuda.Event()
             self._queued.record()
@@ -39,7 +39,7 @@ class HostSnapshot:
         if self._queued is not None:
             self._queued.synchronize()
 
-    def _copied(self, value: Any, place: _Key, before: dict[_Key, Tensor], seen: dict[_Key, Tensor]) -> Any:
+    def _copy_value(self, value: Any, place: _Key, before: dict[_Key, Tensor], seen: dict[_Key, Tensor]) -> Any:
         if isinstance(value, Tensor):
             same = _identity(value)
             if same not in seen:
@@ -48,10 +48,10 @@ class HostSnapshot:
         if isinstance(value, Mapping) and hasattr(value, "copy"):
             copied: Any = copy.copy(value)
             for key, item in value.items():
-                copied[key] = self._copied(item, (*place, key), before, seen)
+                copied[key] = self._copy_value(item, (*place, key), before, seen)
             return copied
         if type(value) in (list, tuple):
-            items = [self._copied(item, (*place, n), before, seen) for n, item in enumerate(value)]
+            items = [self._copy_value(item, (*place, n), before, seen) for n, item in enumerate(value)]
             return items if type(value) is list else tuple(items)
         return value
 

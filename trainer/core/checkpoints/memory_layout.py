@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 
-def laid_out_as(parameter: Tensor, value: Tensor) -> Tensor:
+def lay_out_as(parameter: Tensor, value: Tensor) -> Tensor:
     """A tensor of a parameter's shape on its device and in its layout; the same one where it is so already.
 
     CUDA's fused optimizers refuse a parameter whose state has other strides.

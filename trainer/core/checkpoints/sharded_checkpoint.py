@@ -47,7 +47,7 @@ class Shard:
         """Whether every slice is free of NaN and infinity."""
         return are_finite(piece.tensor for piece in self.pieces.values())
 
-    def listed(self) -> dict[str, Any]:
+    def index_entry(self) -> dict[str, Any]:
         """The index entry of this shard."""
         return {
             name: {

@@ -28,7 +28,7 @@ class NotAuthenticated(AuthenticationError, Explained):
     """No group of members that know the secret came about."""
 
 
-def authenticated_group(store: dist.Store, rank: int, size: int, secret: bytes, protocol: str) -> Any:
+def connect_group(store: dist.Store, rank: int, size: int, secret: bytes, protocol: str) -> Any:
     """Connect all members in a gloo group, once each has proved to each other that it knows the secret. Collective.
 
     The members begin together, since a port that waits for a late member waits for a stranger, too. They also decide
@@ -49,7 +49,7 @@ def authenticated_group(store: dist.Store, rank: int, size: int, secret: bytes, 
     for attempt in range(ATTEMPTS):
         names = dist.PrefixStore(f"attempt {attempt}", store)
         _gather(names, "ready", rank, size, "", UNLIMITED)
-        group, own = _connected(names, rank, size, secret, protocol)
+        group, own = _try_to_connect(names, rank, size, secret, protocol)
         reasons = [found for found in _gather(names, "reason", rank, size, own, _TIMEOUT * (_STEPS + 1)) if found]
         if not reasons:
             return group
@@ -61,7 +61,7 @@ def authenticated_group(store: dist.Store, rank: int, size: int, secret: bytes, 
     )
 
 
-def _connected(store: dist.Store, rank: int, size: int, secret: bytes, protocol: str) -> tuple[Any, str]:
+def _try_to_connect(store: dist.Store, rank: int, size: int, secret: bytes, protocol: str) -> tuple[Any, str]:
     """The group, or None and the reason."""
     try:
         group: Any = dist.ProcessGroupGloo(store, rank, size, _TIMEOUT)

@@ -18,7 +18,7 @@ def join_lists(metric: Metric) -> None:
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         return
-    lists = _concatenated_lists(metric)
+    lists = _concatenate_lists(metric)
     for values in lists:
         values[:] = [dim_zero_cat(values)] if values else []
     kinds = all_gather_values([values[0][:0] if values else None for values in lists]) if lists else []
@@ -28,7 +28,7 @@ def join_lists(metric: Metric) -> None:
             values.append(known[0].to(metric.device))
 
 
-def _concatenated_lists(metric: Metric) -> list[list[Tensor]]:
+def _concatenate_lists(metric: Metric) -> list[list[Tensor]]:
     parts = [part for part in metric.modules() if isinstance(part, Metric)]
     found = [
         getattr(part, name)

@@ -49,7 +49,7 @@ class SampleKeys:
         if keys is None or not self._layers:
             return
         self._salts = self._salts.to(keys.device)
-        words = (hashed(keys + self._salts) >> 32).to(torch.int32)
+        words = (hash_keys(keys + self._salts) >> 32).to(torch.int32)
         if self.device is not None:
             words = on_device(words, self.device)
         for layer, own in zip(self._layers, words.unbind(), strict=True):
@@ -95,10 +95,10 @@ class KeyedDropout(nn.Module):
     def forward(self, input: Tensor) -> Tensor:
         if not self.training or self.p == 0.0:
             return input
-        dropped = self.dropped(input)
+        dropped = self.draw_mask(input)
         return self._from_process_rng(input) if dropped is None else self._without(input, dropped)
 
-    def dropped(self, input: Tensor) -> Tensor | None:
+    def draw_mask(self, input: Tensor) -> Tensor | None:
         """Mask of dropped units: bool, shape (batch, ...) with 1 for each dimension that shares a draw.
 
         None, without drawing, if the current batch has no keys, or the input has not one row for each.
@@ -106,12 +106,12 @@ class KeyedDropout(nn.Module):
         words = self.words
         if words is None or input.ndim == 0 or len(words) != len(input):
             return None
-        drawn = self._drawn(input)
+        drawn = self._drawn_sizes(input)
         draws = self._draw(words.to(input.device), drawn)
         dropped = draws <= max(int(self.p * 2**32) - 1, 0) - 2**31
         return dropped.view(*dropped.shape, *[1] * (input.ndim - 1 - len(drawn)))
 
-    def _drawn(self, input: Tensor) -> Sequence[int]:
+    def _drawn_sizes(self, input: Tensor) -> Sequence[int]:
         """Sizes of the dimensions after the batch with draws of their own; later dimensions share one."""
         return input.shape[1 : input.ndim - self.shared]
 
@@ -128,7 +128,7 @@ class KeyedDropout(nn.Module):
         """Uniform integers from -2**31 to 2**31 - 1, shape (batch, *shape)."""
         call = self._call()
         if call:
-            words = mixed(words + _signed(call * _GOLDEN))
+            words = mix_bits(words + _as_signed(call * _GOLDEN))
         # hashed once, the indices need only the second half of the mix with each sample's key; the comparison reads
         # the upper bits, so its last step is left out
         draws = (words.view(-1, *[1] * len(shape)) ^ self._index_hashes(shape, words.device)).mul_(_FIRST)
@@ -149,13 +149,13 @@ class KeyedDropout(nn.Module):
     def _index_hashes(self, shape: Sequence[int], device: torch.device) -> Tensor:
         """Hash of each unit's index within one sample of the whole layer: int32, that shape."""
         if torch.compiler.is_compiling():  # a part of the kernel, and no memory
-            return self._computed_hashes(shape, device)
+            return self._compute_hashes(shape, device)
         use = (tuple(shape), None if self.region is None else tuple(self.region), device)
         if self._hashes is None or self._hashes[0] != use:
-            self._hashes = use, self._computed_hashes(shape, device)
+            self._hashes = use, self._compute_hashes(shape, device)
         return self._hashes[1]
 
-    def _computed_hashes(self, shape: Sequence[int], device: torch.device) -> Tensor:
+    def _compute_hashes(self, shape: Sequence[int], device: torch.device) -> Tensor:
         region = self.region or [(0, size) for size in shape]
         places = torch.zeros([1] * len(shape), dtype=torch.int32, device=device)
         stride = 1
@@ -164,9 +164,9 @@ class KeyedDropout(nn.Module):
             along = [1] * len(shape)
             along[axis] = -1
             indices = torch.arange(offset, offset + shape[axis], dtype=torch.int32, device=device)
-            places = places + indices.view(along) * _signed(stride)
+            places = places + indices.view(along) * _as_signed(stride)
             stride *= whole
-        return mixed(places)
+        return mix_bits(places)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
@@ -185,7 +185,7 @@ class KeyedAlphaDropout(KeyedDropout):
         self.whole_channels = whole_channels
         self.original = "FeatureAlphaDropout" if whole_channels else "AlphaDropout"
 
-    def _drawn(self, input: Tensor) -> Sequence[int]:
+    def _drawn_sizes(self, input: Tensor) -> Sequence[int]:
         return input.shape[1:2] if self.whole_channels else input.shape[1:]
 
     def _without(self, input: Tensor, dropped: Tensor) -> Tensor:
@@ -214,7 +214,7 @@ class KeyedDropPath(KeyedDropout):
         super().__init__(p, layer, 0, sample_keys)
         self.scale_by_keep = scale_by_keep
 
-    def _drawn(self, input: Tensor) -> Sequence[int]:
+    def _drawn_sizes(self, input: Tensor) -> Sequence[int]:
         return ()
 
     def _without(self, input: Tensor, dropped: Tensor) -> Tensor:
@@ -230,16 +230,16 @@ _SELU_LIMIT = 1.7580993408473766
 _GOLDEN = 0x9E3779B9
 
 
-def _signed(word: int) -> int:
+def _as_signed(word: int) -> int:
     """The int32 with the lower 32 bits of a number."""
     return (word + 2**31) % 2**32 - 2**31
 
 
-_FIRST = _signed(0x7FEB352D)
-_SECOND = _signed(0x846CA68B)
+_FIRST = _as_signed(0x7FEB352D)
+_SECOND = _as_signed(0x846CA68B)
 
 
-def mixed(words: Tensor) -> Tensor:
+def mix_bits(words: Tensor) -> Tensor:
     """32 well-mixed bits of each int32 (C. Wellons' finalizer "lowbias32", 2018)."""
     words = words ^ ((words >> 16) & (2**16 - 1))  # shifts keep the sign: the mask makes them logical
     words *= _FIRST
@@ -249,7 +249,7 @@ def mixed(words: Tensor) -> Tensor:
     return words
 
 
-def hashed(words: Tensor) -> Tensor:
+def hash_keys(words: Tensor) -> Tensor:
     """64 well-mixed bits of each int64 (SplitMix64's finalizer, Steele et al. 2014)."""
     bits = words ^ ((words >> 30) & (2**34 - 1))
     bits *= 0xBF58476D1CE4E5B9 - 2**64

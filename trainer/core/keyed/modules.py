@@ -16,7 +16,7 @@ _ALPHA: dict[type, bool] = {nn.AlphaDropout: False, nn.FeatureAlphaDropout: True
 """Whether whole channels are dropped."""
 
 
-def keyed(task: Module, sample_keys: SampleKeys) -> Module:
+def with_keyed_layers(task: Module, sample_keys: SampleKeys) -> Module:
     """The task with every layer replaced that drops units or residual branches at random.
 
     A layer is identified by its name; one used in several places is one layer.

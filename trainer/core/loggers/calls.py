@@ -49,7 +49,7 @@ def call_logger(
 
 def recorded_argument(run_dir: Path, name: str, constructor: Any) -> dict[str, Any]:
     """The argument by which a logger goes on with what it has begun in this run; {} if there is nothing."""
-    value = _recorded(run_dir).get(name)
+    value = _read_record(run_dir).get(name)
     argument = _argument(constructor)
     return {} if argument is None or value is None else {argument: value}
 
@@ -60,7 +60,7 @@ def record_when_used(run_dir: Path, name: str, logger: Logger) -> None:
         return
 
     def record() -> None:
-        version, known = logger.version, _recorded(run_dir)
+        version, known = logger.version, _read_record(run_dir)
         if _is_harmless(version) and known.get(name) != version:
             write_atomically(run_dir / FILE, json.dumps({**known, name: version}, indent=2) + "\n")
 
@@ -72,7 +72,7 @@ def _argument(constructor: Any) -> str | None:
     return next((name for name in _ARGUMENTS if name in taken), None)
 
 
-def _recorded(run_dir: Path) -> Mapping[str, Any]:
+def _read_record(run_dir: Path) -> Mapping[str, Any]:
     try:
         found = read_json(run_dir / FILE)
     except (OSError, ValueError):

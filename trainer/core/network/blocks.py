@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 
 from torch import nn
 
-from ...base.errors import listed
+from ...base.errors import join_names
 
 
 def repeated_blocks(network: nn.Module) -> list[nn.Module]:
@@ -37,8 +37,8 @@ def named_blocks(network: nn.Module, names: Sequence[str], key: str) -> list[nn.
     if missing:
         kinds = sorted({type(block).__name__ for block in network.modules() if block is not network})
         raise ValueError(
-            f"{key}: no module of {type(network).__name__} has the class or name {listed(missing)}; its classes are "
-            f"{listed(kinds)}"
+            f"{key}: no module of {type(network).__name__} has the class or name {join_names(missing)}; its classes "
+            f"are {join_names(kinds)}"
         )
     return list(_outermost(network, names, ""))
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from ...base.errors import listed
+from ...base.errors import join_names
 from ...base.log import log
 from ...config.schema import Model
 from ..sync_batchnorm import NormBase
@@ -35,7 +35,7 @@ class Freezing:
         # what the network itself has frozen stays so
         self._names = matches & trained
         if patterns and self._until is None and not trained - matches:
-            raise ValueError(f"model.freeze={listed(patterns)} leaves no parameter to train: fewer patterns")
+            raise ValueError(f"model.freeze={join_names(patterns)} leaves no parameter to train: fewer patterns")
         self._norms = _frozen_norms(task, self._names)
         self._task = task
         self._frozen: bool | None = None

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from ...base.errors import listed, nearest
+from ...base.errors import join_names, nearest
 
 
 def matching(names: Sequence[str], pattern: str, key: str) -> list[str]:
@@ -16,7 +16,9 @@ def matching(names: Sequence[str], pattern: str, key: str) -> list[str]:
     if not found:
         there_are = list(dict.fromkeys(path for name in names for path in _paths(name)))
         close = nearest(pattern.rstrip(".*"), there_are)
-        meant = f"; did you mean {close}?" if close else f"; there are {listed([_paths(name)[-1] for name in names])}"
+        meant = (
+            f"; did you mean {close}?" if close else f"; there are {join_names([_paths(name)[-1] for name in names])}"
+        )
         raise ValueError(f"{key}={pattern} matches no parameter{meant}")
     return found
 

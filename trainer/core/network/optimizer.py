@@ -4,7 +4,7 @@ from lightning.pytorch import LightningModule
 from torch.optim import Optimizer
 
 from ...base.log import log
-from ...config.faults import at_fault, checked
+from ...config.faults import at_fault, check_built
 from ...config.lightning.base_classes import overrides
 from ...config.locate import locate
 from ...config.schema import Config
@@ -19,7 +19,7 @@ def optimizer_options(config: Config, task: LightningModule) -> Options:
     return group_options(task, config.optimizer, config.batch_size, locate(config.optimizer.target))
 
 
-def built_optimizer(config: Config, task: LightningModule, options: Options, kind: str | None = None) -> Optimizer:
+def build_optimizer(config: Config, task: LightningModule, options: Options, kind: str | None = None) -> Optimizer:
     """The optimizer of `optimizer`, which is not null.
 
     Args:
@@ -36,4 +36,4 @@ def built_optimizer(config: Config, task: LightningModule, options: Options, kin
     fused = fused_arguments(config, task, kind)
     with at_fault("optimizer", config.optimizer):
         optimizer: Optimizer = locate(config.optimizer.target)(groups, **settings, **fused)
-    return checked("optimizer", config.optimizer, optimizer)
+    return check_built("optimizer", config.optimizer, optimizer)

@@ -28,7 +28,7 @@ def group_options(task: nn.Module, settings: Optimizer, batch_size: int, constru
         ValueError: a pattern that matches no parameter; a factor on a learning rate that is nowhere set.
     """
     names = [name for name, _ in task.named_parameters()]
-    free = set() if settings.decay_bias_and_norm or "weight_decay" not in settings.arguments else undecayed(task)
+    free = set() if settings.decay_bias_and_norm or "weight_decay" not in settings.arguments else undecayed_names(task)
     kept = _not_orthogonal(task) if "orthogonalize" in inspect.signature(constructor).parameters else set[str]()
     depths = {} if settings.layer_decay is None else layers_above(task)
     first = _first_matches(names, settings.groups)
@@ -85,10 +85,10 @@ def _usual_rate(arguments: dict[str, Any], constructor: Callable[..., Any]) -> f
 def _not_orthogonal(task: nn.Module) -> set[str]:
     embeddings = {id(p) for module in task.modules() if isinstance(module, nn.Embedding) for p in module.parameters()}
     shared = {name for name, parameter in task.named_parameters() if id(parameter) in embeddings}
-    return {*output_parameters(task), *shared, *undecayed(task)}
+    return {*output_parameters(task), *shared, *undecayed_names(task)}
 
 
-def undecayed(task: nn.Module) -> set[str]:
+def undecayed_names(task: nn.Module) -> set[str]:
     """Names of the parameters that weight decay leaves alone under optimizer.decay_bias_and_norm=false.
 
     Biases; normalization weights (anything of at most one dimension); what the task, the model or a module in it names
@@ -96,7 +96,7 @@ def undecayed(task: nn.Module) -> set[str]:
     (1, ...), such as a class token or position embedding. A weight matrix stays decayed whatever its shape: the head of
     a binary classifier is (1, features).
     """
-    names: set[str] = set(_named_by_models(task))
+    names: set[str] = set(_names_of_models(task))
     for name, parameter in task.named_parameters():
         own = name.rpartition(".")[2]
         if parameter.ndim <= 1 or own == "bias" or (parameter.shape[0] == 1 and "weight" not in own):
@@ -104,7 +104,7 @@ def undecayed(task: nn.Module) -> set[str]:
     return names
 
 
-def _named_by_models(task: nn.Module) -> Iterator[str]:
+def _names_of_models(task: nn.Module) -> Iterator[str]:
     for prefix, module in task.named_modules():
         listed_names = getattr(module, "no_weight_decay", None)
         if callable(listed_names):

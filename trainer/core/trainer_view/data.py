@@ -50,7 +50,7 @@ class TrainerDataAttributes:
 
     def _evaluation_batches(self, split: str, limit: int | float) -> "list[int | float]":
         """Number of batches evaluated from the split's loader; empty without one."""
-        from ..state import limited
+        from ..state import limit_batches
 
         state = self._state
         if not state.data.has(split):
@@ -58,7 +58,7 @@ class TrainerDataAttributes:
         batches = state.data.batches_of(split)
         if batches is None:  # a stream
             return [limit if isinstance(limit, int) else float("inf")]
-        return [limited(limit, batches, state.config)]
+        return [limit_batches(limit, batches, state.config)]
 
     @property
     def limit_train_batches(self) -> int | float:

@@ -52,14 +52,14 @@ def look_at_files(splits: Splits, share: tuple[int, int], seconds: float) -> Loo
     chunks = [chunk for split in (splits.train, splits.val, splits.test) for chunk in _chunks(split, share)]
     end = monotonic() + seconds
 
-    def looked(chunk: _Chunk) -> list[str] | None:
+    def look_through(chunk: _Chunk) -> list[str] | None:
         return list(_problems(chunk)) if monotonic() < end else None
 
     began, worked = monotonic(), thread_time()
-    found = [looked(chunk) for chunk in chunks[:_FIRST]]
+    found = [look_through(chunk) for chunk in chunks[:_FIRST]]
     waits = monotonic() - began > 2 * (thread_time() - worked)
     with ThreadPoolExecutor(_THREADS if waits else 1) as threads:
-        found += threads.map(looked, chunks[_FIRST:])
+        found += threads.map(look_through, chunks[_FIRST:])
     done = [len(indices) for (_, indices), each in zip(chunks, found, strict=False) if each is not None]
     problems = [problem for each in found for problem in each or ()]
     files = sum(len(indices) for _, indices in chunks)

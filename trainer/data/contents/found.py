@@ -13,7 +13,7 @@ import torch
 from ...base.atomic_file import write_atomically
 from ...base.log import log
 from ...core import declarations
-from ..order.partitioning import known_classes
+from ..order.partitioning import declared_classes
 from ..splits import Splits, Subset
 from .identity import DATA_FILE, fingerprints, with_history
 
@@ -23,7 +23,7 @@ Found = Mapping[str, Any]
 """Plain values."""
 
 
-def found_in(splits: Splits, val_fraction: float) -> Found:
+def count_samples(splits: Splits, val_fraction: float) -> Found:
     """Samples by split and class, as far as the dataset declares them unread, and files left out by reason."""
     whole: Any = splits.whole
     of_split = {name: _split(whole, data) for name, data in _each(splits).items()}
@@ -42,7 +42,7 @@ def found_in(splits: Splits, val_fraction: float) -> Found:
     return found
 
 
-def found_in_loaders(name: str, classes: int | None, loaders: Mapping[str, Any], workers: int) -> Found:
+def count_in_loaders(name: str, classes: int | None, loaders: Mapping[str, Any], workers: int) -> Found:
     """The same of a user's loaders by split; None: the split does not exist."""
     lengths = {
         split: None if loader is None else {"samples": length_of(getattr(loader, "dataset", None))}
@@ -53,7 +53,7 @@ def found_in_loaders(name: str, classes: int | None, loaders: Mapping[str, Any],
 
 def announce(found: Found, folder: Path | None = None) -> None:
     """Log what was found, and write it into the run folder."""
-    for line in described(found):
+    for line in describe_found(found):
         log.info("%s", line)
     if folder is not None:
         keep(found, folder)
@@ -80,7 +80,7 @@ def _counts(whole: Any, data: Any) -> dict[str, int] | None:
     """Samples by the name of their class; None: unknown."""
     with suppress(TypeError, ValueError, RuntimeError):  # a user's `labels` may be anything
         declared = declarations.of_dataset(whole)
-        of_each, sets, classes = known_classes(data), declared.label_sets, int(whole.classes)
+        of_each, sets, classes = declared_classes(data), declared.label_sets, int(whole.classes)
         if of_each is None or of_each.shape != (len(data),) or (sets is None and declared.multi_label):
             return None
         counts: list[int] = torch.bincount(of_each.long(), minlength=classes if sets is None else len(sets)).tolist()
@@ -101,7 +101,7 @@ def length_of(data: Any) -> int | None:
     return None
 
 
-def described(found: Found) -> list[str]:
+def describe_found(found: Found) -> list[str]:
     """The lines that say what was found."""
     splits, held_out = found["splits"], found.get("held_out")
     parts = [splits["train"], splits["val"]] if held_out else [splits["train"]]
@@ -122,7 +122,7 @@ def _samples(split: Mapping[str, Any] | None) -> str:
     if split is None:
         return "none"
     missing = [_plain(name) for name, count in split.get("classes", {}).items() if not count]
-    lacks = f", none of {_shortened(missing)}" if split["samples"] and missing else ""
+    lacks = f", none of {_shorten_texts(missing)}" if split["samples"] and missing else ""
     return "unknown" if split["samples"] is None else f"{split['samples']:,}{lacks}"
 
 
@@ -132,7 +132,7 @@ def _alike(classes: Sequence[str]) -> list[str]:
     for name in classes:
         same.setdefault(unicodedata.normalize("NFKC", name).casefold().strip(), []).append(name)
     found = [" and ".join(map(repr, names)) for names in same.values() if len(names) > 1]
-    return [f"different classes with names that look alike: {_shortened(found)}"] if found else []
+    return [f"different classes with names that look alike: {_shorten_texts(found)}"] if found else []
 
 
 def _classes(found: Found, parts: Sequence[Mapping[str, Any]]) -> str:
@@ -161,11 +161,11 @@ def _left_out(reasons: Mapping[str, int]) -> str:
     others = [f"{each} ({reasons[each]:,})" for each in reasons if each not in suffixes]
     if suffixes:
         files = sum(reasons[each] for each in suffixes)
-        each = _shortened([f"{suffix} {reasons[suffix]:,}" for suffix in suffixes])
+        each = _shorten_texts([f"{suffix} {reasons[suffix]:,}" for suffix in suffixes])
         others.insert(0, f"{files:,} file{'s' * (files != 1)} ({each})")
-    return _shortened(others)
+    return _shorten_texts(others)
 
 
-def _shortened(texts: Sequence[str]) -> str:
+def _shorten_texts(texts: Sequence[str]) -> str:
     more = len(texts) - _MOST
     return ", ".join(texts[:_MOST]) + (f" and {more} more" if more > 0 else "")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...base.errors import Problem
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...base.untrusted_file import DamagedFile, read_json
 from ...core import declarations
 from ...runs.frozen import changes_of
@@ -32,7 +32,7 @@ def _fingerprint(data: Any) -> str:
     known = [len(data), data.classes, None if names is None else list(map(str, names))]
     more = "" if declared.fingerprint is None else declared.fingerprint()
     samples, _, sizes = more.partition("\n")
-    return f"{_hashed(f'{json.dumps(known)} {samples}')} {_hashed(sizes)}"
+    return f"{_hash_text(f'{json.dumps(known)} {samples}')} {_hash_text(sizes)}"
 
 
 def digest_of(found: Mapping[str, Any]) -> str | None:
@@ -44,14 +44,14 @@ def digest_of(found: Mapping[str, Any]) -> str | None:
         return None
     samples = {split: both.split()[0] for split, both in found["fingerprint"].items()}
     by_name = [found["held_out_by"]] if "held_out_by" in found else []
-    return _hashed(json.dumps([found["classes"], found["splits"], samples, *by_name], sort_keys=True, default=str))
+    return _hash_text(json.dumps([found["classes"], found["splits"], samples, *by_name], sort_keys=True, default=str))
 
 
-def _hashed(text: str) -> str:
+def _hash_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def recorded(folder: Path) -> dict[str, Any]:
+def read_record(folder: Path) -> dict[str, Any]:
     """What the newest session has found; {}: there is none, or no whole record of it."""
     try:
         before = read_json(folder / DATA_FILE)
@@ -63,32 +63,32 @@ def recorded(folder: Path) -> dict[str, Any]:
 
 def changes_since(folder: Path, found: Mapping[str, Any]) -> list[str]:
     """What has changed in the data since the newest session."""
-    before = recorded(folder)
+    before = read_record(folder)
     if not before and "held_out_by" in found and any(folder.glob("checkpoints/*")):
         return ["nothing says which pictures its validation had"]
-    return _named(before, found)
+    return _name_differences(before, found)
 
 
-def _named(before: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
-    return _shortened(list(changes(before, found))) if before else []
+def _name_differences(before: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    return _shorten_texts(list(changes(before, found))) if before else []
 
 
-def accepted(folder: Path) -> bool:
+def is_accepted(folder: Path) -> bool:
     """Whether the user has accepted other data since the newest session."""
-    return _acceptances(folder) > recorded(folder).get("accepted", 0)
+    return _acceptances(folder) > read_record(folder).get("accepted", 0)
 
 
 def other_content(folder: Path, changed: list[str], why: str = "") -> Problem:
     """The refusal of a run whose data has changed."""
     text = f"the data is not what it was in the run's session before: {'; '.join(changed)}{why}"
-    return Problem("dataset", text, remedy=f"leyden resume {shown(folder)} {ACCEPTED}=accept")
+    return Problem("dataset", text, remedy=f"leyden resume {shorten_path(folder)} {ACCEPTED}=accept")
 
 
 def with_history(folder: Path, found: Mapping[str, Any]) -> dict[str, Any]:
     """What was found, with what earlier sessions had found if it was another content."""
-    before = recorded(folder)
+    before = read_record(folder)
     history = list(before.get("history", []))
-    changed = _named(before, found)
+    changed = _name_differences(before, found)
     if changed:
         kept = {name: before[name] for name in ("splits", "fingerprint")}
         history.append({"until": datetime.now().astimezone().isoformat(timespec="seconds"), "changed": changed, **kept})
@@ -109,7 +109,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
         if split not in new or split not in old:
             yield f"{split} is {'gone' if split in old else 'new'}"
             continue
-        named = list(_counted(split, old[split], new[split]))
+        named = list(_count_differences(split, old[split], new[split]))
         yield from named
         prints = [each.get("fingerprint", {}).get(split) for each in (before, now)]
         if not named and None not in prints and prints[0] != prints[1]:
@@ -119,7 +119,7 @@ def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
         yield "validation: held out of each class by the pictures' names now, and of all of them together before"
 
 
-def _counted(split: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+def _count_differences(split: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     if "classes" in old and "classes" in new:
         counts = old["classes"], new["classes"]
         for name in {**counts[0], **counts[1]}:
@@ -143,5 +143,5 @@ def _parts(found: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     return parts
 
 
-def _shortened(texts: list[str]) -> list[str]:
+def _shorten_texts(texts: list[str]) -> list[str]:
     return texts if len(texts) <= _MOST else [*texts[:_MOST], f"and {len(texts) - _MOST} more"]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ...base.errors import CannotStart, Problem, listed
+from ...base.errors import CannotStart, Problem, join_names
 from ...config.evaluation_data import evaluates_initial_weights
 from ...config.hub_weights import packaged_file
 from ...config.schema import Config, PackagedWeights, PinnedWeights
@@ -39,7 +39,7 @@ def named_outputs(config: Config, whole: Any) -> NamedOutputs | None:
     outputs = _read(public)
     unknown = [name for name in own if name not in outputs]
     if unknown:
-        text = f"has {len(unknown)} of {len(own)} classes that {source.source} does not know: {listed(unknown)}"
+        text = f"has {len(unknown)} of {len(own)} classes that {source.source} does not know: {join_names(unknown)}"
         raise CannotStart(Problem("dataset", f"{text}; its names are those of {public.classes.package}"))
     names = tuple(sorted(outputs, key=outputs.__getitem__))
     return NamedOutputs(names, torch.tensor([outputs[name] for name in own]))

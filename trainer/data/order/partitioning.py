@@ -82,17 +82,17 @@ def classes_of(dataset: Any, setting: str, remedy: str) -> Tensor:
     Raises:
         ValueError: `setting` needs them, and the dataset does not tell them.
     """
-    classes = known_classes(dataset)
+    classes = declared_classes(dataset)
     if classes is None or classes.shape != (len(dataset),):
         text = f"{setting} needs the class of every sample (`labels`)"
         raise ValueError(f"{text}, which {class_name(dataset)} does not have: {remedy}")
     return classes
 
 
-def known_classes(dataset: Any) -> Tensor | None:
+def declared_classes(dataset: Any) -> Tensor | None:
     """Class, or number of the set of classes, of each sample; None: the dataset does not declare them."""
     if declarations.of_dataset(dataset).renumbers:
-        of_all = known_classes(dataset.dataset)
+        of_all = declared_classes(dataset.dataset)
         return None if of_all is None else of_all[torch.tensor(dataset.indices)]
     labels = declarations.of_dataset(dataset).labels
     return None if labels is None else torch.as_tensor(labels)

@@ -37,7 +37,7 @@ class ReadAhead:
         self._left: dict[int, Iterator[_Block]] = {}
         self._next: dict[int, _Block | None] = {}
 
-    def reached(self, epoch: int, position: int, end: int) -> None:
+    def reach(self, epoch: int, position: int, end: int) -> None:
         """Ask for the samples to be read ahead; to be called before a batch is read.
 
         Args:
@@ -78,7 +78,7 @@ def reader_ahead(ahead: ReadAhead | None, epoch: int, batches: Sequence[Tensor])
     if ahead is None:
         return lambda number: None
     positions = list(accumulate(map(len, batches), initial=0))
-    return lambda number: ahead.reached(epoch, positions[number], positions[-1])
+    return lambda number: ahead.reach(epoch, positions[number], positions[-1])
 
 
 def read_ahead_of(dataset: Any, order: SampleOrder, epochs: int) -> ReadAhead | None:

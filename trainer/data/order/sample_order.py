@@ -79,7 +79,7 @@ class SampleOrder:
         A draw is a sample's index, or, where `sampling` draws a sample again, index + samples x draws before.
         """
         result: list[Tensor] = []
-        for number in self.visited(epoch):
+        for number in self.visited_partitions(epoch):
             order = self._order(epoch, number)
             result.extend(order.split(self.batch_size)[: self._batches(len(order))])
         return result
@@ -108,15 +108,15 @@ class SampleOrder:
         """The blocks of each buffer of an epoch, in the order in which they are read; none without blocks."""
         if self.blocks is None or not self.shuffled:
             return
-        for number in self.visited(epoch):
+        for number in self.visited_partitions(epoch):
             yield from self.blocks.buffers(_range(self.partition(number)), generator(self.seed, epoch, number))
 
-    def visited(self, epoch: int) -> list[int]:
+    def visited_partitions(self, epoch: int) -> list[int]:
         """The epoch's partitions, in order."""
         begun = self.begun.get(epoch, [])
-        return [*begun, *(number for number in self._planned(epoch) if number not in begun)]
+        return [*begun, *(number for number in self._planned_partitions(epoch) if number not in begun)]
 
-    def _planned(self, epoch: int) -> Sequence[int]:
+    def _planned_partitions(self, epoch: int) -> Sequence[int]:
         order = self.partition_order
         if order is None:
             return range(self.partitions)
@@ -126,7 +126,7 @@ class SampleOrder:
     def ends(self, epoch: int) -> list[int]:
         """Optimizer steps of the epoch up to the end of each of its partitions, in order."""
         sizes = self.sizes
-        return list(accumulate(self._batches(sizes[number]) for number in self.visited(epoch)))
+        return list(accumulate(self._batches(sizes[number]) for number in self.visited_partitions(epoch)))
 
     @property
     def sizes(self) -> list[int]:

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.utils.data import BatchSampler, DataLoader
 
-from ...base.rng import host_state_kept
+from ...base.rng import keep_host_state
 
 
 def smallest_batch(loader: Any, batch_size: int | None = None) -> int | None:
@@ -25,7 +25,7 @@ def smallest_batch(loader: Any, batch_size: int | None = None) -> int | None:
 
 def sample_shape(loader: Any) -> Sequence[int] | None:
     """Shape of the first tensor of a sample, which is read; None: it has none, or cannot be read."""
-    with host_state_kept():
+    with keep_host_state():
         try:
             batch: Any = loader.collate_fn([loader.dataset[0]])
         except Exception:  # reading it in the training says what is wrong

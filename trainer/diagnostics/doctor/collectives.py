@@ -19,7 +19,7 @@ Work = Callable[[DoctorGroup, int, int, Any], Callable[[], object]]
 """Makes the call to time, from the doctor's group, bytes of each worker, number of workers, process group."""
 
 
-def measured_collectives(doctor: DoctorGroup) -> list[CollectiveFigures]:
+def measure_collectives(doctor: DoctorGroup) -> list[CollectiveFigures]:
     """Figures of the collectives in which this worker has the lowest rank."""
     if doctor.count == 1:
         return []

@@ -19,7 +19,7 @@ _SECONDS_EACH = 0.2
 _MOST = 100
 
 
-def measured_links(group: DoctorGroup) -> list[LinkFigures]:
+def measure_links(group: DoctorGroup) -> list[LinkFigures]:
     """Figures of the links on which this worker sends."""
     found: list[LinkFigures] = []
     if group.count == 1:
@@ -51,11 +51,11 @@ def _measure_as_sender(group: DoctorGroup, target: int) -> LinkFigures:
             dist.recv(answer, target)
             group.finish_work()
 
-        first = _timed(once)
+        first = _time_calls(once)
         repeats = min(_MOST, int(_SECONDS_EACH / first))
         _send_number(group, target, repeats)
         # a message of more than 0.2 s is accurate by itself
-        seconds[size] = statistics.median([_timed(once) for _ in range(repeats)] or [first])
+        seconds[size] = statistics.median([_time_calls(once) for _ in range(repeats)] or [first])
     else:
         _send_number(group, target, 0)
     latency = seconds[min(seconds)] / 2
@@ -88,7 +88,7 @@ def _receive_number(group: DoctorGroup, source: int) -> int:
     return int(number)
 
 
-def _timed(once: Callable[[], None]) -> float:
+def _time_calls(once: Callable[[], None]) -> float:
     begin = time.perf_counter()
     once()
     return time.perf_counter() - begin

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Any
 
-from ...hardware.discovery.to_yaml import line, spelled
+from ...hardware.discovery.to_yaml import line, spell_yaml
 from ...hardware.schema import Topology
 from .findings import medians_of_devices
 from .results import CollectiveFigures, LinkKind, Result
@@ -13,7 +13,7 @@ from .results import CollectiveFigures, LinkKind, Result
 Figures = dict[str, float]
 
 
-def measured_figures(result: Result) -> Figures:
+def median_figures(result: Result) -> Figures:
     """Medians, by dotted key below `topology`."""
     rates = medians_of_devices(result)
     found = {f"device.peak_tflops.{name}": rate / 1000 for name, rate in rates.items() if name != "memory"}
@@ -29,7 +29,7 @@ def measured_figures(result: Result) -> Figures:
     return {key: float(f"{value:.4g}") for key, value in found.items()}
 
 
-def measured_collectives(result: Result, nodes: int) -> list[dict[str, Any]]:
+def median_collectives(result: Result, nodes: int) -> list[dict[str, Any]]:
     """Times by size: over all workers, and the medians over the nodes of those inside each."""
     kinds: dict[tuple[str, str, int], list[CollectiveFigures]] = {}
     for each in result.collectives:
@@ -46,7 +46,7 @@ def measured_collectives(result: Result, nodes: int) -> list[dict[str, Any]]:
 
 def as_yaml(topology: Topology, result: Result, day: date) -> str:
     """A file for a folder topology/: declared keys, and measured ones with their source in a comment."""
-    figures = measured_figures(result)
+    figures = median_figures(result)
     values = topology.model_dump(exclude_none=True, exclude_defaults=True)
     values |= {"launcher": topology.launcher, "nodes": topology.nodes, "devices_per_node": topology.devices_per_node}
     for key, value in figures.items():
@@ -55,7 +55,7 @@ def as_yaml(topology: Topology, result: Result, day: date) -> str:
         for parent in parents:
             node = node.setdefault(parent, {})
         node[last] = value
-    values["collectives"] = measured_collectives(result, topology.nodes)
+    values["collectives"] = median_collectives(result, topology.nodes)
     head = [
         f"# Figures as `leyden doctor` measured them on {day.isoformat()}; peak_tflops are those of a large product.",
         "# Saved as FOLDER/topology/NAME.yaml it is used by: leyden --config-dir FOLDER topology=NAME",
@@ -74,6 +74,6 @@ def _lines(values: dict[str, Any], figures: Figures, source: str, prefix: str = 
         elif name == "collectives":
             if value:
                 yield f"{name}:  # {source}"
-                yield from (f"  - {spelled(each)}" for each in value)
+                yield from (f"  - {spell_yaml(each)}" for each in value)
         else:
             yield line(name, value, source if key in figures else "", depth)

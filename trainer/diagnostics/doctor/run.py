@@ -10,17 +10,17 @@ import torch.distributed as dist
 
 from ...base.atomic_file import write_atomically
 from ...base.log import log
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...base.signals import STATUS, StopRequest
 from ...base.versions import versions
 from ...config.schema import Config
 from ...runs.summary import write_summary
 from ..preflight.machines import check_machines
 from ..preflight.transport import check_transport, enable_nccl_log
-from .collectives import measured_collectives
+from .collectives import measure_collectives
 from .device_bench import device_figures
 from .findings import with_findings
-from .link_bench import measured_links
+from .link_bench import measure_links
 from .process_group import DoctorGroup, Interrupted
 from .results import CollectiveFigures, DeviceFigures, LinkFigures, Result
 
@@ -38,7 +38,7 @@ def examine(config: Config, run_dir: Path, stop_request: StopRequest) -> str:
     group = DoctorGroup(config, stop_request)
     check_transport(config, run_dir, group.device)
     try:
-        result = with_findings(_measured(group), config.topology)
+        result = with_findings(_measure_all(group), config.topology)
         status = "slow" if result.findings else "done"
     except Interrupted as interrupted:
         result, status = None, STATUS[interrupted.number]
@@ -51,11 +51,11 @@ def examine(config: Config, run_dir: Path, stop_request: StopRequest) -> str:
     return status
 
 
-def _measured(group: DoctorGroup) -> Result:
+def _measure_all(group: DoctorGroup) -> Result:
     """Figures of all workers."""
     devices = group.gather(device_figures(group), DeviceFigures)
-    links = chain.from_iterable(group.gather(measured_links(group), list[LinkFigures]))
-    collectives = chain.from_iterable(group.gather(measured_collectives(group), list[CollectiveFigures]))
+    links = chain.from_iterable(group.gather(measure_links(group), list[LinkFigures]))
+    collectives = chain.from_iterable(group.gather(measure_collectives(group), list[CollectiveFigures]))
     return Result(group.workers, devices, list(links), list(collectives))
 
 
@@ -72,13 +72,13 @@ def _report(config: Config, run_dir: Path, result: Result) -> None:
         log.warning("%s", finding)
     if not result.findings:
         log.info("nothing is slow, compared with others of its kind and with the topology")
-    log.info("%s, %s%s", shown(run_dir), RESULT, f", {PICTURE}" if result.links else "")
+    log.info("%s, %s%s", shorten_path(run_dir), RESULT, f", {PICTURE}" if result.links else "")
     assert config.doctor is not None
     if config.doctor.write is not None:
         from .measured_topology import as_yaml
 
         write_atomically(Path(config.doctor.write), as_yaml(topology, result, date.today()))
-        log.info("measured topology: %s", shown(Path(config.doctor.write)))
+        log.info("measured topology: %s", shorten_path(Path(config.doctor.write)))
 
 
 def _draw(run_dir: Path, result: Result) -> None:

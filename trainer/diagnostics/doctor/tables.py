@@ -45,11 +45,11 @@ def _links(result: Result) -> Table:
     table = Table("link", "latency, us", *(f"{in_words(size)}, GB/s" for size in sizes), title=f"links, one way{few}")
     for link in ordered:
         rates = [f"{link.gb_s[size]:.3g}" if size in link.gb_s else "" for size in sizes]
-        table.add_row(_called(result, link), f"{link.latency_us:.3g}", *rates)
+        table.add_row(_name_link(result, link), f"{link.latency_us:.3g}", *rates)
     return table
 
 
-def _called(result: Result, link: LinkFigures) -> str:
+def _name_link(result: Result, link: LinkFigures) -> str:
     return link_name(result, link) + (", across sockets" if link.kind == "across_sockets" else "")
 
 

@@ -51,10 +51,10 @@ def _reaches(network: nn.Module, blank: Tensor, layer: str, side: int) -> list[t
     """First pixel, and the one behind the last, along height (0) or width (1) for each place of the map there."""
     pixels = blank.shape[1 + side]
     cuts = [*range(0, pixels, -(-pixels // _CUTS)), pixels]
-    before = torch.stack([_spoiled(blank, side, 0, cut) for cut in cuts])
-    behind = torch.stack([_spoiled(blank, side, cut, pixels) for cut in cuts])
-    begins = _reached(network, before, layer, side).sum(0)  # of the cuts, the last ones reach it
-    ends = _reached(network, behind, layer, side).sum(0)  # of the cuts, the first ones reach it
+    before = torch.stack([_spoil_images(blank, side, 0, cut) for cut in cuts])
+    behind = torch.stack([_spoil_images(blank, side, cut, pixels) for cut in cuts])
+    begins = _reached_places(network, before, layer, side).sum(0)  # of the cuts, the last ones reach it
+    ends = _reached_places(network, behind, layer, side).sum(0)  # of the cuts, the first ones reach it
     found: list[tuple[int, int]] = []
     for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
         reached = begin > 0 and end > 0
@@ -62,13 +62,13 @@ def _reaches(network: nn.Module, blank: Tensor, layer: str, side: int) -> list[t
     return found
 
 
-def _spoiled(blank: Tensor, side: int, begin: int, end: int) -> Tensor:
+def _spoil_images(blank: Tensor, side: int, begin: int, end: int) -> Tensor:
     image = blank.clone()
     image.narrow(1 + side, begin, end - begin).fill_(float("nan"))
     return image
 
 
-def _reached(network: nn.Module, images: Tensor, layer: str, side: int) -> Tensor:
+def _reached_places(network: nn.Module, images: Tensor, layer: str, side: int) -> Tensor:
     """Bool (images, places along the side): whether a NaN has come there."""
     with ForwardTrace(network, {layer}) as trace:
         network(images)

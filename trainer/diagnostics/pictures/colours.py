@@ -22,7 +22,7 @@ def heat(values: Tensor, low: float, high: float) -> Tensor:
     return colours.round().to(torch.uint8).permute(2, 0, 1)
 
 
-def overlaid(image: Tensor, values: Tensor) -> Tensor:
+def overlay_map(image: Tensor, values: Tensor) -> Tensor:
     """An image, uint8 (1 or 3, height, width), half covered by the heat map of coarser values (rows, columns)."""
     size = (image.shape[1], image.shape[2])
     fine = interpolate(values[None, None].float(), size=size, mode="bilinear", align_corners=False)[0, 0]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import Problem, Refused, listed
+from ...base.errors import Problem, Refused, join_names
 from ...base.log import log
 from ...config.schema import Config
 from ...hardware.discovery.network import ports
@@ -89,7 +89,7 @@ def _nccl(kind: str) -> str | None:
 
 
 def _machine_problems(reports: list[dict[str, Any]]) -> list[Problem]:
-    problems = merged_problems(reports)
+    problems = merge_problems(reports)
     problems += shared_devices([worker["device"] for worker in reports], [worker["node"] for worker in reports])
     versions = {worker["nccl"]: worker["node"] for worker in reports}
     if len(versions) > 1:
@@ -107,10 +107,10 @@ def _folder_problems(reports: list[dict[str, Any]]) -> list[Problem]:
                 "preflight: the clock of %s is %.0f s %s node 0's: times in logs and files will not agree (NTP)",
                 worker["node"], abs(worker["ahead"]), "ahead of" if worker["ahead"] > 0 else "behind",
             )  # fmt: skip
-    return merged_problems(reports)
+    return merge_problems(reports)
 
 
-def merged_problems(reports: Sequence[dict[str, Any]]) -> list[Problem]:
+def merge_problems(reports: Sequence[dict[str, Any]]) -> list[Problem]:
     """Problems of all workers, each once, with its nodes."""
     nodes: dict[tuple[Any, ...], list[str]] = {}
     for worker in reports:
@@ -120,6 +120,6 @@ def merged_problems(reports: Sequence[dict[str, Any]]) -> list[Problem]:
             if worker["node"] not in where:
                 where.append(worker["node"])
     return [
-        Problem(key, f"{listed(where, 8)}: {text}", value, remedy)
+        Problem(key, f"{join_names(where, 8)}: {text}", value, remedy)
         for (key, text, value, remedy), where in nodes.items()
     ]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ...base.errors import Problem, listed
+from ...base.errors import Problem, join_names
 from ...hardware.comm_env import USABLE
 from ...hardware.discovery.network import Port, interfaces
 from ...hardware.schema import Fabric
@@ -20,7 +20,7 @@ def adapter_problems(fabric: Fabric, there: Sequence[Port]) -> Iterator[Problem]
     remedy = "repair the link (ibstat shows it), or topology.fabric.allow_tcp=true to train over TCP, many times slower"
     if not fabric.adapters:
         if not any(port.active for port in of_kind):
-            states = listed([f"{port.adapter} port {port.number} is {port.state}" for port in of_kind])
+            states = join_names([f"{port.adapter} port {port.number} is {port.state}" for port in of_kind])
             text = f"no {kind} adapter is active: {states or f'the kernel knows no {kind} adapter'}"
             yield Problem("topology.fabric.kind", text, fabric.kind, remedy)
         return
@@ -38,5 +38,7 @@ def interface_problems(environment: Mapping[str, str], root: Path = Path("/")) -
     if name is None or there.get(name) in USABLE or not there:
         return
     up = [other for other, state in there.items() if state in USABLE]
-    text = f"Gloo is to use the network interface {name}, which is {there.get(name, 'not there')}; up are {listed(up)}"
+    text = (
+        f"Gloo is to use the network interface {name}, which is {there.get(name, 'not there')}; up are {join_names(up)}"
+    )
     yield Problem("GLOO_SOCKET_IFNAME", text, name, "topology.fabric.interface=NAME, or unset the variable")

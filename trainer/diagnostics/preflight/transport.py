@@ -11,7 +11,7 @@ from ...base.log import log
 from ...config.schema import Config
 from ...hardware.schema import Topology
 from ...hardware.topology import device_kind
-from .machines import merged_problems
+from .machines import merge_problems
 from .nccl_log import Network, network
 from .network import RDMA
 from .store_gather import StoreGather, is_needed
@@ -24,7 +24,7 @@ FOLDER = "nccl"
 _OURS = ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE")
 
 
-def wanted(config: Config) -> bool:
+def is_wanted(config: Config) -> bool:
     """Whether the workers communicate by NCCL over a network."""
     return is_needed(config) and config.topology.nodes > 1 and device_kind(config.topology) == "cuda"
 
@@ -34,7 +34,7 @@ def enable_nccl_log(config: Config, run_dir: Path, environment: MutableMapping[s
 
     Call before NCCL is first used, when it reads its environment.
     """
-    if not wanted(config) or environment["LOCAL_RANK"] != "0" or any(name in environment for name in _OURS):
+    if not is_wanted(config) or environment["LOCAL_RANK"] != "0" or any(name in environment for name in _OURS):
         return
     (run_dir / FOLDER).mkdir(exist_ok=True)
     file = log_file(run_dir, int(environment["RANK"]))
@@ -51,7 +51,7 @@ def check_transport(config: Config, run_dir: Path, device: "torch.device") -> No
     Raises:
         Refused: TCP instead of the topology's RDMA; all workers raise the same.
     """
-    if not wanted(config):
+    if not is_wanted(config):
         return
     import torch
     import torch.distributed as dist
@@ -62,10 +62,10 @@ def check_transport(config: Config, run_dir: Path, device: "torch.device") -> No
     file = log_file(run_dir, gather.rank)
     if gather.first_of_node and os.environ.get("NCCL_DEBUG_FILE") == str(file):
         found = network(file.read_text(errors="replace")) if file.exists() else None
-        log.info("preflight: node %d reaches the others over %s", gather.node, described(found))
+        log.info("preflight: node %d reaches the others over %s", gather.node, describe_network(found))
         problems = [problem.as_data() for problem in [transport_problem(config.topology, found)] if problem]
     node = f"node {gather.node} ({socket.gethostname()})"
-    gather.agree("transport", {"node": node, "problems": problems}, merged_problems)
+    gather.agree("transport", {"node": node, "problems": problems}, merge_problems)
 
 
 def transport_problem(topology: Topology, found: Network | None) -> Problem | None:
@@ -80,7 +80,7 @@ def transport_problem(topology: Topology, found: Network | None) -> Problem | No
     return Problem("topology.fabric.kind", text, fabric.kind, remedy)
 
 
-def described(found: Network | None) -> str:
+def describe_network(found: Network | None) -> str:
     """A network in words, for a log."""
     if found is None:
         return "a network that NCCL's log does not name"

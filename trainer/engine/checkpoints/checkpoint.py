@@ -35,7 +35,7 @@ from .restored_parts import (
     lay_out_as_parameters,
     refuse_later_steps,
     refuse_replaced_attributes,
-    restored_part,
+    restoring_part,
     settings_of,
 )
 
@@ -61,7 +61,7 @@ def collect(state: RunState) -> dict[str, Any]:
         },
         **({} if state.content is None else {"content": state.content}),
         "sessions": [*state.earlier_sessions, state.session_record()],
-        "seconds": state.time_limit.elapsed(),
+        "seconds": state.time_limit.elapsed_s(),
         "random": [random for random, _ in workers],
         "threads": [count for _, count in workers],
         "metrics": dict(state.metrics),
@@ -185,13 +185,13 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
     divided = None if path is None else shards_of(path, content)
     optimizer = state.raw_optimizer
     own_settings = settings_of(optimizer)
-    with restored_part(path, "optimizer", optimizer, alone=state.fabric.world_size == 1):
+    with restoring_part(path, "optimizer", optimizer, alone=state.fabric.world_size == 1):
         with kinds_kept(optimizer, "param_groups"):
             state.contract.load_full_state(state.task, optimizer, content, divided)
             lay_out_as_parameters(optimizer)
         refuse_useless_state(optimizer, own_settings)
     _restore_schedules(state, path, content)
-    with restored_part(path, "precision"):
+    with restoring_part(path, "precision"):
         precision_of(state.fabric).load_state_dict(content["precision"])
     for name, value in content["position"].items():
         setattr(state, name, value)
@@ -205,29 +205,29 @@ def restore(state: RunState, path: Path | None, content: dict[str, Any]) -> None
     state.metrics = dict(content["metrics"])
     for name, callback in state.callbacks.items():
         if name in content["callbacks"]:
-            with restored_part(path, f"callbacks.{name}", callback):
+            with restoring_part(path, f"callbacks.{name}", callback):
                 load_callback(name, callback, content["callbacks"][name], divided)
                 check_loaded = own_hook(callback, CallbackContract.check_loaded)
                 if check_loaded is not None:
                     check_loaded(state)
-    with restored_part(path, "data", state.data):
+    with restoring_part(path, "data", state.data):
         state.data.load_state_dict(content.get("data", {}))
     # a model that comes from another worker brings its number of threads with it, as far as there are cores for it
     silent = path is None or state.fabric.device.type != "cpu" or not state.fabric.is_global_zero
-    with restored_part(path, "threads"):
+    with restoring_part(path, "threads"):
         threads.restore(content.get("threads", []), state.fabric.global_rank, state.fabric.world_size, silent)
-    with restored_part(path, "sessions"):
+    with restoring_part(path, "sessions"):
         restore_sessions(state, path, content.get("sessions", []))
     if not is_new:
-        with restored_part(path, "epoch_metrics"):
+        with restoring_part(path, "epoch_metrics"):
             restore_epoch_metrics(state, content)
-    with restored_part(path, "random"):
+    with restoring_part(path, "random"):
         restore_random_state(state, content["random"])
     state.last_checkpoint = state.resumed_from = path
 
 
 def _restore_schedules(state: RunState, path: Path | None, content: dict[str, Any]) -> None:
-    with restored_part(path, "schedules"):
+    with restoring_part(path, "schedules"):
         # of a run that is evaluated on other data there are none
         saved = content["schedules"] if state.schedules else []
         pairs = list(zip(state.schedules, saved, strict=True))
@@ -235,7 +235,7 @@ def _restore_schedules(state: RunState, path: Path | None, content: dict[str, An
     most = content["position"]["samples"] + content["position"]["epoch"] + 1
     for entry, saved_schedule in pairs:
         schedule, name = entry.scheduler, type(entry.scheduler).__name__
-        with restored_part(path, "schedules", schedule), kinds_kept(schedule, name):
+        with restoring_part(path, "schedules", schedule), kinds_kept(schedule, name):
             refuse_replaced_attributes(schedule, saved_schedule)
             schedule.load_state_dict(saved_schedule)
             refuse_later_steps(schedule, most, name)

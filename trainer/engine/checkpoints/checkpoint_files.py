@@ -52,7 +52,7 @@ def write_in_background(state: RunState, path: Path, content: dict[str, Any]) ->
         return
     rank, workers = state.fabric.global_rank, state.fabric.world_size
     with heartbeat.phase(SYNCHRONIZATION):
-        own = (uuid4().hex, shard.listed())
+        own = (uuid4().hex, shard.index_entry())
         gathered = all_gather_values(own) if workers > 1 else [own]
     # a key that no earlier start of these workers has set
     keys = [f"checkpoint/{gathered[0][0]}/{worker}" for worker in range(workers)]
@@ -110,7 +110,7 @@ def _write_shards(state: RunState, path: Path) -> int:
     if shard is None:
         return 0
     workers, rank = state.fabric.world_size, state.fabric.global_rank
-    listed: list[Any] = [(shard.finite, shard.listed())]
+    listed: list[Any] = [(shard.finite, shard.index_entry())]
     if workers > 1:
         listed = all_gather_values(listed[0])
     broken = [worker for worker, (finite, _) in enumerate(listed) if not finite]

@@ -11,14 +11,14 @@ import torch
 from torch.optim import Optimizer
 
 from ...core.checkpoints.container import DamagedCheckpoint
-from ...core.checkpoints.memory_layout import laid_out_as
+from ...core.checkpoints.memory_layout import lay_out_as
 from ...core.checkpoints.optimizer_trial import is_ours
 
 _MISSHAPEN = (AttributeError, IndexError, KeyError, OverflowError, TypeError, ValueError)
 
 
 @contextmanager
-def restored_part(path: Path | None, name: str, loads: Any = None, alone: bool = True) -> Generator[None, None, None]:
+def restoring_part(path: Path | None, name: str, loads: Any = None, alone: bool = True) -> Generator[None, None, None]:
     """Context that names the part of a checkpoint that cannot be restored: its types were checked, its content was not.
 
     Args:
@@ -138,4 +138,4 @@ def lay_out_as_parameters(optimizer: Optimizer) -> None:
     for parameter, kept in optimizer.state.items():
         for name, value in kept.items():
             if type(value) is torch.Tensor and value.dim() and value.shape == parameter.shape:
-                kept[name] = laid_out_as(parameter, value)
+                kept[name] = lay_out_as(parameter, value)

@@ -65,7 +65,7 @@ def export(predictor: Predictor, config: Config, kind: str, file: Path) -> str:
     try:
         with atomic_file(file, "wb") as stream, _quiet():
             run = _WRITERS[kind](module, images, about, stream, predictor)
-            found = _lost_points(predictor, run) if kind == "int8" else _difference(run, images, wanted)
+            found = _points_lost(predictor, run) if kind == "int8" else _difference(run, images, wanted)
     except (CannotStart, OSError):
         raise
     except Exception as error:  # whatever torch.export cannot follow in somebody's network
@@ -136,7 +136,7 @@ def _difference(run: Runner, images: Tensor, wanted: Tensor) -> str:
     return f"scores of {len(images)} images differ by {largest:.1g} at most"
 
 
-def _lost_points(predictor: Predictor, run: Runner) -> str:
+def _points_lost(predictor: Predictor, run: Runner) -> str:
     """Accuracy that a quantized network loses on the first evaluated images."""
     own = right = 0.0
     count = 0
@@ -168,14 +168,14 @@ def _write_safetensors(module: ScoresOfImages, images: Tensor, about: str, strea
     return lambda batch: _scores(read, batch)
 
 
-def _exported(module: ScoresOfImages, images: Tensor) -> torch.export.ExportedProgram:
+def _export_program(module: ScoresOfImages, images: Tensor) -> torch.export.ExportedProgram:
     batch = torch.export.Dim("batch", min=1)
     return torch.export.export(module, (images[:2].clone(),), dynamic_shapes={"images": {0: batch}})
 
 
 def _write_pt2(module: ScoresOfImages, images: Tensor, about: str, stream: Any, predictor: Predictor) -> Runner:
     kept = io.BytesIO()
-    torch.export.save(_exported(module, images), kept, extra_files={"leyden.json": about})
+    torch.export.save(_export_program(module, images), kept, extra_files={"leyden.json": about})
     stream.write(kept.getvalue())
     program = torch.export.load(io.BytesIO(kept.getvalue())).module()
     return lambda batch: _scores(program, batch)
@@ -189,7 +189,7 @@ def _write_onnx(module: ScoresOfImages, images: Tensor, about: str, stream: Any,
 
 def _onnx(module: ScoresOfImages, images: Tensor, about: str) -> bytes:
     program = torch.onnx.export(
-        _exported(module, images), input_names=["images"], output_names=["scores"], dynamo=True, verbose=False
+        _export_program(module, images), input_names=["images"], output_names=["scores"], dynamo=True, verbose=False
     )
     assert program is not None
     program.model.metadata_props["leyden"] = about

@@ -24,7 +24,7 @@ def compute_gradients(state: RunState, split: str) -> str | None:
     state.task.zero_grad()
     step = f"{type(state.task).__name__}.training_step"
     try:
-        output: Any = run_step(state, "training_step", *(batch_transfer(state)(batch), 0)[: _taken(state)])
+        output: Any = run_step(state, "training_step", *(batch_transfer(state)(batch), 0)[: _count_taken(state)])
         loss = output.get("loss") if isinstance(output, dict) else output
         if not isinstance(loss, Tensor):
             return f"{step} makes no loss of a batch of {split}"
@@ -34,5 +34,5 @@ def compute_gradients(state: RunState, split: str) -> str | None:
     return None
 
 
-def _taken(state: RunState) -> int:
+def _count_taken(state: RunState) -> int:
     return positional(state.task.training_step)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ...base import rng
 from ...base.errors import CannotStart
 from ...base.signals import StopRequest
-from ...config.faults import stated
+from ...config.faults import as_problem
 from ...config.lightning.base_classes import overrides
 from ...config.schema import Config
 from ...config.targets import is_data_module, make_importable
@@ -25,7 +25,7 @@ from ...core.task_contract import class_probabilities, takes_multi_label
 from ...runs.checkpoints import path_of
 from ..build import assemble
 from ..checkpoints.callback_state import load_callback
-from ..checkpoints.restored_parts import restored_part
+from ..checkpoints.restored_parts import restoring_part
 from ..step_module import run_step
 
 
@@ -55,7 +55,7 @@ class Predictor:
     ):
         make_importable(config)
         with _generators_kept():
-            self._state = _built(config, run_dir)
+            self._state = _build_state(config, run_dir)
         self.task = self._state.task
         if scores and not overrides(self.task, "predict_step") and not overrides(self.task, "forward"):
             raise CannotStart(f"{type(self.task).__name__} has no forward, which would give the scores of the classes")
@@ -126,7 +126,7 @@ def preparation_of(config: Config) -> dict[str, Any]:
     return {name: value for name, value in config.dataset.arguments.items() if name in names}
 
 
-def _built(config: Config, run_dir: Path) -> RunState:
+def _build_state(config: Config, run_dir: Path) -> RunState:
     """The state of an evaluation, without loggers."""
     off = ("compile", "activation_checkpointing", "exact_dropout", "enable_progress_bar")
     trainer = config.trainer.model_copy(update=dict.fromkeys(off, False))
@@ -139,13 +139,15 @@ def _built(config: Config, run_dir: Path) -> RunState:
     except CannotStart:
         raise
     except (ValueError, OSError) as error:
-        raise CannotStart(stated(str(error))) from error
+        raise CannotStart(as_problem(str(error))) from error
 
 
 def _load(state: RunState, path: Path | None, best: bool) -> tuple[Path, int]:
     """Load the weights that evaluation uses. Returns their file, and the step at which it was written."""
     try:
-        found = (path, checkpoint_io.read_to_resume(path)) if path is not None else _chosen(state.run_dir, best)
+        found = (
+            (path, checkpoint_io.read_to_resume(path)) if path is not None else _choose_checkpoint(state.run_dir, best)
+        )
         if found is None:
             raise CannotStart(f"{state.run_dir} has no checkpoint yet: nothing was trained")
         _restore(state, *found)
@@ -158,13 +160,13 @@ def _restore(state: RunState, path: Path, content: dict[str, Any]) -> None:
     for hook in state.hooks.find("on_load_checkpoint"):
         hook(content)
     shards = checkpoint_io.shards_of(path, content)
-    with restored_part(path, "model"):
+    with restoring_part(path, "model"):
         state.contract.load_full_state(state.task, None, content, shards)
     state.step, state.epoch = int(content["position"]["step"]), int(content["position"]["epoch"])
     for name, callback in state.callbacks.items():
         if own_hook(callback, CallbackContract.evaluated) is None:
             continue
-        with restored_part(path, f"callbacks.{name}", callback):
+        with restoring_part(path, f"callbacks.{name}", callback):
             load_callback(name, callback, content["callbacks"].get(name, {}), shards)
             check_loaded = own_hook(callback, CallbackContract.check_loaded)
             if check_loaded is not None:
@@ -174,11 +176,11 @@ def _restore(state: RunState, path: Path, content: dict[str, Any]) -> None:
             begin(state)
 
 
-def _chosen(run_dir: Path, best: bool) -> tuple[Path, dict[str, Any]] | None:
+def _choose_checkpoint(run_dir: Path, best: bool) -> tuple[Path, dict[str, Any]] | None:
     newest = checkpoint_io.newest(run_dir, to_evaluate=True)
     if newest is None or not best:
         return newest
-    with restored_part(newest[0], "callbacks.checkpoint"):
+    with restoring_part(newest[0], "callbacks.checkpoint"):
         ranked = [
             path_of(run_dir, int(step)) for _, step in newest[1]["callbacks"].get("checkpoint", {}).get("best") or ()
         ]

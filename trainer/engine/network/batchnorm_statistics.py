@@ -12,7 +12,7 @@ from ...core.hooks import positional
 from ...core.lightning_adapter import batch_transfer
 from ...core.metric_log import MetricLog
 from ...core.state import RunState
-from ...core.sync_batchnorm import statistics_kept, synchronized
+from ...core.sync_batchnorm import statistics_kept, with_synchronized_norms
 from ...core.torch_compat import BatchNormBase
 from ..step_module import run_step, untouched_metrics
 
@@ -67,7 +67,7 @@ def _collecting(state: RunState, norms: Sequence[nn.Module]) -> Generator[None, 
     # a worker that has all samples, as under strategy=spatial, has the statistics of all
     if state.contract.batch_share()[1] > 1:
         for norm in norms:
-            synchronized(norm, state.padding)
+            with_synchronized_norms(norm, state.padding)
     for norm, _, _ in kept:
         norm.reset_running_stats()
         norm.momentum = None

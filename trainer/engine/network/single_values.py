@@ -30,11 +30,11 @@ def check_smallest_batch(data: DataContract, network: nn.Module, config: Config,
     elif isinstance(data, LoaderData) and data.smallest_batch(config.batch_size) == 1:
         shape, loader = sample_shape(data.loader_of("train")), f"{type(data.source).__name__}.train_dataloader"
         if shape is not None:
-            smallest = partial(_known, data)
+            smallest = partial(_count_known, data)
             refuse_single_values(network, shape, smallest, config, workers * data.accumulate, loader)
 
 
-def _known(data: LoaderData, batch_size: int) -> int:
+def _count_known(data: LoaderData, batch_size: int) -> int:
     return data.smallest_batch(batch_size) or 1
 
 
@@ -68,7 +68,7 @@ def refuse_single_values(
     if smallest(config.batch_size) > 1 or not norms:
         return
     eager = torch.compiler.set_stance("force_eager") if config.trainer.compile else nullcontext()
-    with eager, torch.no_grad(), _recorded(norms) as found, _evaluating(network):
+    with eager, torch.no_grad(), _record_layers(norms) as found, _evaluating(network):
         tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
         on_meta = {name: torch.empty_like(tensor, device="meta") for name, tensor in tensors.items()}
         try:
@@ -96,7 +96,7 @@ def _problem(norm: str, smallest: Callable[[int], int], config: Config, multiple
 
 
 @contextmanager
-def _recorded(norms: dict[Any, str]) -> Iterator[list[tuple[nn.Module, int]]]:
+def _record_layers(norms: dict[Any, str]) -> Iterator[list[tuple[nn.Module, int]]]:
     """The layers that run meanwhile, and the values a channel that each gets of one image."""
     found: list[tuple[nn.Module, int]] = []
 

@@ -6,12 +6,12 @@ from torch import Tensor, nn
 from ...base import rng
 from ...base.errors import CannotStart, ConfigError, Problem
 from ...base.log import log
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...config.faults import at_fault
 from ...config.locate import make_importable
 from ...config.schema import PinnedWeights
 from ...config.targets import build
-from ...config.teacher import KEY, Teacher, described
+from ...config.teacher import KEY, Teacher, describe_teacher
 from ...core.checkpoints.checkpoint_content import not_finite
 from ...core.protocols import Student
 from ...core.state import RunState
@@ -31,29 +31,29 @@ def load_teacher(state: RunState) -> None:
     source = given if isinstance(given, str) else PinnedWeights.model_validate(given)
     named = source if isinstance(source, str) else source.source
     if isinstance(source, str):
-        teacher = _described(source)
+        teacher = _describe_source(source)
         weights = weights_of(KEY, str(teacher.file))
     else:
         weights = weights_of(KEY, source)  # first: it says what is missing or has changed
-        teacher = _described(source.path)
-    network = _built(state, teacher)
+        teacher = _describe_source(source.path)
+    network = _build_network(state, teacher)
     _load(network, weights, named, teacher)
     network = state.fabric.strategy.precision.convert_module(network).to(state.fabric.device)
     if state.config.trainer.channels_last:
         network = network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]  # torch's stub lacks it
     task.set_teacher(network)
     parameters = sum(parameter.numel() for parameter in network.parameters())
-    log.info("task.teacher %s: %s, %s parameters", named, shown(teacher.file), f"{parameters:,}")
+    log.info("task.teacher %s: %s, %s parameters", named, shorten_path(teacher.file), f"{parameters:,}")
 
 
-def _described(source: str) -> Teacher:
+def _describe_source(source: str) -> Teacher:
     try:
-        return described(source)
+        return describe_teacher(source)
     except ConfigError as error:
         raise CannotStart(error.problems[0]) from error
 
 
-def _built(state: RunState, teacher: Teacher) -> nn.Module:
+def _build_network(state: RunState, teacher: Teacher) -> nn.Module:
     """Build the teacher's network for the student's images and classes. The process's generators stay as they are."""
     make_importable(teacher.python_path)
     known = {"classes": state.data.classes, "image_shape": state.data.image_shape}

@@ -37,7 +37,7 @@ def gpus(root: Path = Path("/"), nvidia_smi: str = "nvidia-smi") -> Gpus:
     try:
         rows = _ask(nvidia_smi, f"--query-gpu={','.join(ASKED)}", "--format=csv,noheader,nounits")
         found = tuple(_gpu(line, root) for line in rows.splitlines() if line.count(",") == len(ASKED) - 1)
-        nvlink = len(found) > 1 and _joined_by_nvlink(_ask(nvidia_smi, "topo", "-m"))
+        nvlink = len(found) > 1 and _are_joined_by_nvlink(_ask(nvidia_smi, "topo", "-m"))
     except FileNotFoundError:
         return Gpus()
     except (subprocess.SubprocessError, OSError) as error:
@@ -73,7 +73,7 @@ def _number(field: str) -> int | None:
     return int(field) if field.isdigit() else None  # else [N/A], [Not Supported]
 
 
-def _joined_by_nvlink(matrix: str) -> bool:
+def _are_joined_by_nvlink(matrix: str) -> bool:
     """Whether rows of `nvidia-smi topo -m` name NVLinks; the NV# of its legend does not count."""
     return re.search(r"^GPU\d+\b.*\bNV\d+\b", matrix, re.MULTILINE) is not None
 

@@ -39,7 +39,7 @@ class Machine:
         return next((i for i in self.interfaces if i.hardware and i.state == "up"), None)
 
 
-def discovered(root: Path = Path("/"), nvidia_smi: str = "nvidia-smi") -> Machine:
+def discover_machine(root: Path = Path("/"), nvidia_smi: str = "nvidia-smi") -> Machine:
     """Discover this machine; unreadable parts are left empty.
 
     Args:

@@ -12,21 +12,21 @@ _VERSION_2 = ("memory.max", "memory.current", "inactive_file")
 
 def memory_gb(root: Path = Path("/")) -> float | None:
     """Memory of the host in units of 2^30 bytes."""
-    kilobytes = _counted("MemTotal:", root / "proc/meminfo")
+    kilobytes = _read_count("MemTotal:", root / "proc/meminfo")
     return None if kilobytes is None else round(kilobytes / 2**20, 1)
 
 
 def free_bytes(root: Path = Path("/")) -> int | None:
     """Free memory for this process: of the host, and within the limits of its control groups (Slurm's job, container);
     None if the kernel does not report it."""
-    kilobytes = _counted("MemAvailable:", root / "proc/meminfo")
+    kilobytes = _read_count("MemAvailable:", root / "proc/meminfo")
     left = [*([] if kilobytes is None else [kilobytes * 1024]), *_left_of_groups(root)]
     return min(left, default=None)
 
 
 def oom_kills(root: Path = Path("/")) -> int:
     """Processes of this one's control groups that the kernel has killed for want of memory; 0 if it does not say."""
-    counted = (_counted("oom_kill", top / group / file) for top, group, _, file in _groups(root))
+    counted = (_read_count("oom_kill", top / group / file) for top, group, _, file in _groups(root))
     return sum(count or 0 for count in counted)
 
 
@@ -52,10 +52,10 @@ def _left_of(group: Path, limit: str, used: str, cached: str) -> Iterator[int]:
     most, taken = number_of(group / limit), number_of(group / used)
     if most is not None and taken is not None:
         # the page cache is dropped before an allocation fails
-        yield most - taken + (_counted(cached, group / "memory.stat") or 0)
+        yield most - taken + (_read_count(cached, group / "memory.stat") or 0)
 
 
-def _counted(name: str, file: Path) -> int | None:
+def _read_count(name: str, file: Path) -> int | None:
     """The number after a name in a file of `NAME NUMBER` lines."""
     found = re.search(rf"^{name}\s+(\d+)", text_of(file) or "", re.MULTILINE)
     return int(found[1]) if found else None

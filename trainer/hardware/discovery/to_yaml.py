@@ -29,16 +29,16 @@ def _section(name: str, lines: Iterable[str]) -> list[str]:
 
 def line(key: str, value: Any, comment: str = "", depth: int = 0) -> str:
     """`key: value` as YAML, with a comment."""
-    text = f"{'  ' * depth}{key}: {spelled(value)}"
+    text = f"{'  ' * depth}{key}: {spell_yaml(value)}"
     return f"{text:<{_COMMENT_COLUMN - 2}}  # {comment}" if comment else text
 
 
-def spelled(value: Any) -> str:
+def spell_yaml(value: Any) -> str:
     """A value as YAML, on one line."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{key}: {spelled(item)}' for key, item in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {spell_yaml(item)}' for key, item in value.items())}}}"
     if isinstance(value, list):
-        return f"[{', '.join(map(spelled, value))}]"
+        return f"[{', '.join(map(spell_yaml, value))}]"
     if isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w.-]*", value) and yaml.safe_load(value) == value:
         return value
     return f"{value:g}" if isinstance(value, float) else json.dumps(value)

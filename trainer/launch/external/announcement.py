@@ -40,20 +40,20 @@ class Announcement:
     code: int = 0
     signature: str = ""
 
-    def signed(self, secret: bytes) -> "Announcement":
+    def sign(self, secret: bytes) -> "Announcement":
         return replace(self, signature=self._signature(secret))
 
     def is_signed_by(self, secret: bytes) -> bool:
         return hmac.compare_digest(self.signature, self._signature(secret))
 
     def _signature(self, secret: bytes) -> str:
-        return hmac.new(secret, _CONTEXT + replace(self, signature="").encoded(), "sha256").hexdigest()
+        return hmac.new(secret, _CONTEXT + replace(self, signature="").encode(), "sha256").hexdigest()
 
-    def encoded(self) -> bytes:
+    def encode(self) -> bytes:
         return json.dumps(asdict(self), sort_keys=True).encode()
 
     @classmethod
-    def decoded(cls, message: bytes) -> "Announcement":
+    def decode(cls, message: bytes) -> "Announcement":
         """
         Raises:
             ValueError: it is none.

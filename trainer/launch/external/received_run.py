@@ -7,7 +7,7 @@ from pathlib import Path
 from ...base.atomic_file import write_atomically
 from ...base.errors import refuse
 from ...base.handshake import SECRET
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...runs.folder import CHANGES, FROZEN, Claim
 from ...runs.secret import GIVE_SECRET, given_secret, has_mark, shared_secret
 from .announcement import ON_ALL_HOSTS, Announcement
@@ -30,7 +30,7 @@ class ReceivedRun:
     claim: Claim | None = None
 
 
-def received(run: Announcement) -> ReceivedRun:
+def receive_run(run: Announcement) -> ReceivedRun:
     """The announced run, whose frozen config is in its folder then.
 
     Raises:
@@ -42,16 +42,18 @@ def received(run: Announcement) -> ReceivedRun:
         raise refuse(SECRET, "is set for rank 0, and not for this one", remedy=GIVE_SECRET)
     if secret is None:
         text = "rank 0 has frozen the run there, and this host does not see it"
-        raise refuse(_KEY, text, shown(run.run_dir), f"{ON_ALL_HOSTS}, or {GIVE_SECRET}")
+        raise refuse(_KEY, text, shorten_path(run.run_dir), f"{ON_ALL_HOSTS}, or {GIVE_SECRET}")
     if not run.is_signed_by(secret):
         key = SECRET if run.config else _KEY
         text = "the run is announced by a process that does not know this secret: all ranks need the same"
-        raise refuse(key, text, ... if run.config else shown(run.run_dir), GIVE_SECRET if run.config else ON_ALL_HOSTS)
+        raise refuse(
+            key, text, ... if run.config else shorten_path(run.run_dir), GIVE_SECRET if run.config else ON_ALL_HOSTS
+        )
     if sees_folder:
         return ReceivedRun(secret, sees_folder)
     if run.verb != "train":
         text = "every rank reads the checkpoint from which a run goes on, and this host does not see rank 0's folder"
-        raise refuse(_KEY, text, shown(run.run_dir), ON_ALL_HOSTS)
+        raise refuse(_KEY, text, shorten_path(run.run_dir), ON_ALL_HOSTS)
     return ReceivedRun(secret, sees_folder, _folder_with(run.config, run.run_dir))
 
 
@@ -70,12 +72,12 @@ def _folder_with(config: str, folder: Path) -> Claim | None:
         except FileExistsError:  # by another rank of this host, or an earlier start
             claim = None
         if folder.stat().st_uid != os.getuid():
-            raise refuse(_KEY, "is another user's on this host", shown(folder), f"{_KEY}=NEW_FOLDER")
+            raise refuse(_KEY, "is another user's on this host", shorten_path(folder), f"{_KEY}=NEW_FOLDER")
         file = folder / FROZEN
         if (folder / CHANGES).exists() or (file.exists() and file.read_text(encoding="utf-8") != config):
-            raise refuse(_KEY, "holds another run on this host", shown(folder), f"{_KEY}=NEW_FOLDER")
+            raise refuse(_KEY, "holds another run on this host", shorten_path(folder), f"{_KEY}=NEW_FOLDER")
         write_atomically(file, config)
     except OSError as error:
         text = f"this host does not see rank 0's folder, and cannot make one there: {error.strerror or error}"
-        raise refuse(_KEY, text, shown(folder), f"{_KEY}=FOLDER that each host can make, or all share") from None
+        raise refuse(_KEY, text, shorten_path(folder), f"{_KEY}=FOLDER that each host can make, or all share") from None
     return claim

@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...base.errors import ConfigError, Problem, listed, raise_all, refuse
-from ...base.paths import shown
+from ...base.errors import ConfigError, Problem, join_names, raise_all, refuse
+from ...base.paths import shorten_path
 from ...base.regular_file import open_regular
 from ..store import LOOPBACK, AgentStore
 from .announcement import ON_ALL_HOSTS, Announcement
@@ -38,7 +38,7 @@ _LEAVE_S = 10.0
 _POLL_S = 0.1
 
 
-def _resolved(name: str | None) -> str:
+def _resolve_address(name: str | None) -> str:
     """The address of rank 0's host, loopback where nothing names it.
 
     Raises:
@@ -58,7 +58,7 @@ def _problems(reports: Sequence[Any]) -> Iterator[Problem]:
         for problem in report["problems"]:
             found.setdefault(Problem(**problem), []).append(str(rank))
     for problem, ranks in found.items():
-        yield replace(problem, text=f"rank {listed(ranks, 8)}: {problem.text}")
+        yield replace(problem, text=f"rank {join_names(ranks, 8)}: {problem.text}")
 
 
 class ExternalRendezvous:
@@ -125,7 +125,7 @@ class ExternalRendezvous:
     def announce(self, announcement: Announcement) -> None:
         """Tell all other processes what they are to do."""
         self.announced = True
-        self._bulletin.set("announcement", announcement.encoded().decode())
+        self._bulletin.set("announcement", announcement.encode().decode())
 
     def begin(self, folder: Path, has_servers: bool) -> bool:
         """Wait until all processes are ready, and have them begin, as rank 0. Returns whether all see the run folder.
@@ -144,7 +144,7 @@ class ExternalRendezvous:
             sees = all(each["sees_folder"] for each in reports)
             if has_servers and not sees:
                 text = "not all hosts see this folder, and each parameter server saves a file of its own there"
-                raise refuse("hydra.run.dir", text, shown(folder), ON_ALL_HOSTS)
+                raise refuse("hydra.run.dir", text, shorten_path(folder), ON_ALL_HOSTS)
             all_see = sees
         finally:
             self._bulletin.set("begin", json.dumps(all_see))
@@ -176,7 +176,7 @@ class ExternalRendezvous:
     def announcement(self) -> Announcement:
         """What rank 0 announces, waited for."""
         self._bulletin.wait(["announcement"], _COMPOSITION)
-        return Announcement.decoded(self._bulletin.get("announcement"))
+        return Announcement.decode(self._bulletin.get("announcement"))
 
     def earlier_folder(self) -> Path | None:
         """The folder of the run that the starter has begun before it restarted its processes."""
@@ -190,7 +190,7 @@ class ExternalRendezvous:
             ConfigError: the address of the rendezvous is not this host's.
         """
         one_host = self.placement.nodes == 1
-        host = LOOPBACK if one_host else _resolved(self.world.address)
+        host = LOOPBACK if one_host else _resolve_address(self.world.address)
         if host.startswith("127.") and not one_host:
             text = "the rendezvous of several hosts needs an address that all of them reach, and this is loopback"
             raise refuse("MASTER_ADDR", text, self.world.address, "torchrun --master-addr=ADDRESS, or --local-addr")
@@ -244,7 +244,7 @@ class ExternalRendezvous:
             return TCPStore(world.address, world.port, is_master=False, timeout=_ARRIVAL)
         if world.rank:
             return TCPStore(LOOPBACK, self._published_port(), is_master=False, timeout=_ARRIVAL)
-        address = _resolved(world.address)
+        address = _resolve_address(world.address)
         try:
             own = AgentStore(address, world.port or 0)
         except OSError as error:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...base.errors import refuse
-from ...config.strategy_class import declared_before_import
+from ...config.strategy_class import declarations_before_import
 from ...hardware.schema import Topology
 from .placement import HostPlacement
 from .rendezvous import ExternalRendezvous
@@ -16,7 +16,7 @@ ServersOf = Callable[[int, int], int]
 
 def servers_of(target: str, arguments: Mapping[str, Any], server_placement: str) -> ServersOf:
     """Servers of a strategy: those that one of Leyden's declares, none of others."""
-    declared = declared_before_import(target)
+    declared = declarations_before_import(target)
 
     def number(nodes: int, devices: int) -> int:
         sized = {"nodes": nodes, "devices_per_node": devices, "server_placement": server_placement}

@@ -142,10 +142,10 @@ def refuse_starter(environment: Mapping[str, str]) -> None:
     Raises:
         ConfigError: it is; names the variables.
     """
-    raise_all(_found(environment))
+    raise_all(_find_problems(environment))
 
 
-def _found(environment: Mapping[str, str]) -> Iterator[Problem]:
+def _find_problems(environment: Mapping[str, str]) -> Iterator[Problem]:
     for starter in STARTERS:
         size, rank = environment.get(starter.size, ""), environment.get(starter.rank)
         if not size.isdecimal() or int(size) < 2 or (starter.rank_needed and rank is None):

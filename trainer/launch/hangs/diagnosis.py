@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 
 from ...base.heartbeat import PREPARATION, START, SYNCHRONIZATION, HeartbeatReading
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...config.job import JobSpec
 from ...config.schema import Config
 from ..progress_report import ProgressReport
@@ -83,7 +83,7 @@ def diagnose(reports: Sequence[ProgressReport], config: Config, folder: Path) ->
     """
     stragglers = _stragglers(reports, config)
     timeout = config.trainer.hang_timeout
-    stacks = f"the stacks of all processes are in {shown(folder)}"
+    stacks = f"the stacks of all processes are in {shorten_path(folder)}"
     text = f"no progress for {timeout:g} s (trainer.hang_timeout): {_sentence(stragglers)}; {stacks}"
     return HangDiagnosis([report.role for report in stragglers], text)
 

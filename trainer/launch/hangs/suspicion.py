@@ -76,10 +76,10 @@ def _own_cpu_seconds(process: psutil.Process) -> float:
         times = process.cpu_times()
     except (psutil.Error, OSError):
         return 0.0
-    return times.user + times.system + _waited_for_a_core(process.pid)
+    return times.user + times.system + _seconds_ready(process.pid)
 
 
-def _waited_for_a_core(pid: int) -> float:
+def _seconds_ready(pid: int) -> float:
     """Seconds for which the main thread was ready and not running.
 
     Not the other threads: one that only looks around now and then waits for a core each time.

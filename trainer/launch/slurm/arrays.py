@@ -9,7 +9,7 @@ from ...base.errors import ConfigError, refuse
 from ...config.job import JobSpec
 from ...runs.slurm import dequeue, max_array_size
 from .batch_script import array_script, folder, log_path, options, script_path
-from .submit import record_submission, sbatch, written_script
+from .submit import record_submission, sbatch, write_script
 
 
 def submit_arrays(sweep: Path, trials: Mapping[int, JobSpec]) -> dict[int, str]:
@@ -33,9 +33,9 @@ def submit_arrays(sweep: Path, trials: Mapping[int, JobSpec]) -> dict[int, str]:
     try:
         with ExitStack() as written:
             for job in trials.values():
-                written.enter_context(written_script(job, f"{sweep.name}-{job.run_dir.name}"))
+                written.enter_context(write_script(job, f"{sweep.name}-{job.run_dir.name}"))
             for numbers in by_options.values():
-                for each in _submitted_arrays(sweep, {number: trials[number] for number in numbers}):
+                for each in _submit_arrays(sweep, {number: trials[number] for number in numbers}):
                     jobs.update(each)
     except ConfigError:
         for job_id in {job_id.partition("_")[0] for job_id in jobs.values()}:
@@ -46,7 +46,7 @@ def submit_arrays(sweep: Path, trials: Mapping[int, JobSpec]) -> dict[int, str]:
     return jobs
 
 
-def _submitted_arrays(sweep: Path, trials: Mapping[int, JobSpec]) -> Iterator[dict[int, str]]:
+def _submit_arrays(sweep: Path, trials: Mapping[int, JobSpec]) -> Iterator[dict[int, str]]:
     """Job ids of trials with the same options, of each array as soon as it is submitted.
 
     Raises:
@@ -65,14 +65,14 @@ def _submitted_arrays(sweep: Path, trials: Mapping[int, JobSpec]) -> Iterator[di
         raise refuse("topology.slurm.dependency", text, slurm.dependency, "conditions that are separated by commas")
     wait: list[str] = []
     for block, jobs in blocks.items():
-        submitted = _submitted(sweep, jobs, block * size, wait)
+        submitted = _submit(sweep, jobs, block * size, wait)
         yield submitted
         if in_turn:
             array_id = next(iter(submitted.values())).partition("_")[0]
             wait = [f"--dependency={','.join(filter(None, (slurm.dependency, f'afterany:{array_id}')))}"]
 
 
-def _submitted(sweep: Path, trials: Mapping[int, JobSpec], offset: int, wait: Sequence[str]) -> dict[int, str]:
+def _submit(sweep: Path, trials: Mapping[int, JobSpec], offset: int, wait: Sequence[str]) -> dict[int, str]:
     """
     Args:
         offset: number of the trial that is task 0.

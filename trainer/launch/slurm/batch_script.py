@@ -83,7 +83,7 @@ def job_script(
         *agent_step(job, python),
         *requeue_step(job, python),
     ]
-    return _joined(lines)
+    return _join_lines(lines)
 
 
 def array_script(
@@ -110,7 +110,7 @@ def array_script(
         *(f"{number}) exec bash {shlex.quote(str(path))} ;;" for number, path in scripts.items()),
         "esac",
     ]
-    return _joined(lines)
+    return _join_lines(lines)
 
 
 def task_ranges(numbers: Sequence[int]) -> str:
@@ -124,7 +124,7 @@ def task_ranges(numbers: Sequence[int]) -> str:
     return ",".join("-".join(map(str, each)) for each in ranges)
 
 
-def _joined(lines: Sequence[str]) -> str:
+def _join_lines(lines: Sequence[str]) -> str:
     assert all(control_character(line) is None for line in lines), "a line of the script was not checked"
     return "\n".join(lines) + "\n"
 

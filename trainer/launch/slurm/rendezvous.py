@@ -58,7 +58,7 @@ def shared_folder(job: JobSpec) -> Path:
 
 
 @contextmanager
-def published(job: JobSpec, listening: socket.socket) -> Iterator[None]:
+def publish_address(job: JobSpec, listening: socket.socket) -> Iterator[None]:
     """Publish node 0's address to the other nodes, as long as the context is open."""
     host, port = listening.getsockname()[:2]
     shared = shared_folder(job)

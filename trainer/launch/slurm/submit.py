@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from ...base.atomic_file import write_atomically
 from ...base.errors import ConfigError, refuse
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...config.job import JobSpec
 from ...config.schema import Config
 from ...runs.frozen import trials_in
@@ -36,7 +36,7 @@ def submit(job: JobSpec) -> int:
     Raises:
         ConfigError: Slurm rejects the job; nothing of it is left.
     """
-    with _temporary_script(job) if job.is_evaluation else written_script(job, job.run_dir.name) as script:
+    with _temporary_script(job) if job.is_evaluation else write_script(job, job.run_dir.name) as script:
         job_id = sbatch(script, job.config, of=job.run_dir)
     record_submission(job, job_id)
     _print_submission(job, job_id)
@@ -53,9 +53,14 @@ def refuse_if_queued(run_dir: Path) -> None:
     for job in jobs_by_id(submitted).values():
         if job.active:
             run = submitted[job.id]
-            which = f"its job {job.id}" if run == run_dir else f"job {job.id}, which runs {shown(run)},"
+            which = f"its job {job.id}" if run == run_dir else f"job {job.id}, which runs {shorten_path(run)},"
             text = f"{which} is in Slurm's queue, {job.state}"
-            raise refuse("RUN", text, shown(run_dir), f"leyden stop {shown(run)}, or scancel {job.id}, and then again")
+            raise refuse(
+                "RUN",
+                text,
+                shorten_path(run_dir),
+                f"leyden stop {shorten_path(run)}, or scancel {job.id}, and then again",
+            )
 
 
 @contextmanager
@@ -68,7 +73,7 @@ def _temporary_script(job: JobSpec) -> Iterator[Path]:
 
 
 @contextmanager
-def written_script(job: JobSpec, name: str) -> Iterator[Path]:
+def write_script(job: JobSpec, name: str) -> Iterator[Path]:
     """Write the batch script; where sbatch rejects it, restore the previous one.
 
     Args:
@@ -147,6 +152,6 @@ def record_submission(job: JobSpec, job_id: str) -> None:
 def _print_submission(job: JobSpec, job_id: str) -> None:
     nodes, log = job.config.topology.nodes, Path(str(log_path(job)).replace("%j", job_id))
     print(f"job {job_id} is queued ({nodes} node{'s' if nodes > 1 else ''}); follow it with")
-    print(f"  squeue --jobs {job_id}\n  tail -F {shown(log)}")
+    print(f"  squeue --jobs {job_id}\n  tail -F {shorten_path(log)}")
     if job.verb != "eval":
-        print(f"  leyden status {shown(job.run_dir)}", flush=True)
+        print(f"  leyden status {shorten_path(job.run_dir)}", flush=True)

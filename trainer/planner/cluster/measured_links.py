@@ -15,7 +15,7 @@ def as_measured(links: ClusterLinks, topology: Topology) -> ClusterLinks:
 
     Where the processor sends, its own time is part of what was measured, and is taken off.
     """
-    found = measured_channels(topology)
+    found = find_channels(topology)
     if not found:
         return links
     host = min([links.host_s_per_byte, *((1 - _LEAST) / channel.rate for channel in found.values())])
@@ -23,7 +23,7 @@ def as_measured(links: ClusterLinks, topology: Topology) -> ClusterLinks:
     return replace(links, host_s_per_byte=host, **wires)
 
 
-def measured_channels(topology: Topology) -> dict[str, Channel]:
+def find_channels(topology: Topology) -> dict[str, Channel]:
     """Channels in a node and of the fabric, by the all-reduces that were measured there.
 
     An all-reduce of S bytes over K workers in a ring takes 2 (K - 1) messages and passes 2 (K - 1) / K S bytes over

@@ -128,11 +128,11 @@ def _start(transfer: Transfer, times: ComputeTimes) -> float:
     if transfer.phase == "backward":
         return ready_at(times, transfer.after_gradients)
     if transfer.phase == "forward":
-        return _mirrored(times, transfer.after_gradients)
+        return _mirror_time(times, transfer.after_gradients)
     return 0.0
 
 
-def _mirrored(times: ComputeTimes, elements: int) -> float:
+def _mirror_time(times: ComputeTimes, elements: int) -> float:
     """Seconds of forward before the layers whose gradients are the first `elements`: it goes the other way round."""
     return times.forward * (1.0 - (ready_at(times, elements) / times.backward if times.backward else 0.0))
 
@@ -148,7 +148,7 @@ def _wait(transfer: Transfer, start: tuple[Phase, float], times: ComputeTimes) -
         return needed, 0.0
     if needed == "next forward":
         after = transfer.after_gradients
-        return needed, 0.0 if after is None else _mirrored(times, after)
+        return needed, 0.0 if after is None else _mirror_time(times, after)
     return needed, _length(times, needed)
 
 

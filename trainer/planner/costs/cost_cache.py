@@ -17,7 +17,7 @@ _OF_TOPOLOGY = ("nodes", "devices_per_node", "server_placement")
 _OF_TRAINER = ("precision", "accumulate_grad_batches")
 
 
-def cached_costs(config: Config) -> tuple[tuple[Transfer, ...], DeviceShare]:
+def load_costs(config: Config) -> tuple[tuple[Transfer, ...], DeviceShare]:
     """Transfers of a step, and the share of one device.
 
     Raises:
@@ -34,7 +34,7 @@ def cached_costs(config: Config) -> tuple[tuple[Transfer, ...], DeviceShare]:
     return known
 
 
-def known_costs(config: Config) -> tuple[tuple[Transfer, ...], DeviceShare] | None:
+def find_costs(config: Config) -> tuple[tuple[Transfer, ...], DeviceShare] | None:
     """The same, where they are at hand without torch."""
     return _read(_file(config))
 

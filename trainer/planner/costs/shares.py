@@ -8,7 +8,7 @@ from ...core.transfers import DeviceShare, DividedModule
 from ..quantities import Cost, LayerWork, PeakMemory, StepWork
 
 
-def divided_work(work: StepWork, share: DeviceShare) -> StepWork:
+def divide_work(work: StepWork, share: DeviceShare) -> StepWork:
     """The work of a device that has part of some modules.
 
     Args:
@@ -17,7 +17,7 @@ def divided_work(work: StepWork, share: DeviceShare) -> StepWork:
     if not share.divided and share.optimizer == 1.0:
         return work
     layers = tuple(_layer(layer, _module_of(layer.name, share)) for layer in work.layers)
-    return replace(work, layers=layers, update=_scaled(work.update, held(work, share) * share.optimizer))
+    return replace(work, layers=layers, update=_scale_cost(work.update, held(work, share) * share.optimizer))
 
 
 def held(work: StepWork, share: DeviceShare) -> float:
@@ -26,7 +26,7 @@ def held(work: StepWork, share: DeviceShare) -> float:
     return kept / work.parameters if work.parameters else 1.0
 
 
-def divided_memory(memory: PeakMemory, work: StepWork, share: DeviceShare) -> Mapping[str, float]:
+def divide_memory(memory: PeakMemory, work: StepWork, share: DeviceShare) -> Mapping[str, float]:
     """Bytes that a device holds, by kind, with what the strategy adds.
 
     Activations of divided modules shrink as their work does, by its memory traffic.
@@ -68,9 +68,9 @@ def _parameters(layer: LayerWork, share: DeviceShare) -> float:
 def _layer(layer: LayerWork, module: DividedModule | None) -> LayerWork:
     if module is None:
         return layer
-    forward, backward = (_scaled(cost, module.work, module.launches) for cost in (layer.forward, layer.backward))
+    forward, backward = (_scale_cost(cost, module.work, module.launches) for cost in (layer.forward, layer.backward))
     return LayerWork(layer.name, forward, backward, round(layer.gradient_elements * module.parameters))
 
 
-def _scaled(cost: Cost, part: float, launches: float = 1.0) -> Cost:
+def _scale_cost(cost: Cost, part: float, launches: float = 1.0) -> Cost:
     return Cost(cost.flop * part, cost.bytes * part, ceil(cost.kernels * launches))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ...base.errors import CannotStart, Problem
-from ...config.faults import built
+from ...config.faults import build_checked
 from ...config.schema import Config
 from ...config.targets import make_importable
 from ...core.network.freezing import Freezing
@@ -36,7 +36,7 @@ def strategy_costs(config: Config) -> StrategyCosts:
     """
     make_importable(config)
     shape, classes = data_shapes(config)
-    strategy = built(
+    strategy = build_checked(
         "strategy", config.strategy, any_kind=False, topology=config.topology,
         parallel=config.model.parallel if config.model else None, batch_size=config.batch_size,
     )  # fmt: skip
@@ -81,9 +81,9 @@ def _workload(config: Config, shape: tuple[int, ...], classes: int, views: int) 
 def _network(config: Config, shape: tuple[int, ...], classes: int) -> nn.Module:
     known = {"classes": classes, "image_shape": shape}
     if config.model is None:
-        return built("task", config.task, **known)
+        return build_checked("task", config.task, **known)
     node = config.model.model_copy(update={"pretrained": False}) if config.model.pretrained is True else config.model
-    network: nn.Module = built("model", node, **known, seed=0)
+    network: nn.Module = build_checked("model", node, **known, seed=0)
     if config.model.freeze:
         Freezing(nn.ModuleDict({"model": network}), config.model).begin_epoch(0)
     return network

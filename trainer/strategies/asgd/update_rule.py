@@ -51,7 +51,7 @@ class Downpour:
         self.steps_since_fetch = (self.steps_since_fetch + 1) % self.n_fetch
         self.steps_since_push = (self.steps_since_push + 1) % self.n_push
         if self.steps_since_fetch:
-            self.replica.values.sub_(self.replica.scaled(gradient, self.rates))
+            self.replica.values.sub_(self.replica.scale_groups(gradient, self.rates))
         self.pending = gradient if self.pending is None else self.pending.add_(gradient)
         if self.steps_since_push == 0:
             yield from self._push()

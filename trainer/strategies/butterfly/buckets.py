@@ -28,7 +28,7 @@ class Bucket:
         pieces = min(len(self.flat), max(1, -int(-self.flat.nbytes // piece_bytes)))
         self.pieces: tuple[Tensor, ...] = self.flat.tensor_split(pieces)
         parts = self.flat.split([p.numel() for p in parameters])
-        self._views = {id(p): _shaped(part, p) for p, part in zip(self.parameters, parts, strict=True)}
+        self._views = {id(p): _shape_part(part, p) for p, part in zip(self.parameters, parts, strict=True)}
         self.missing: dict[int, nn.Parameter] = {}
         """Parameters whose gradient of this step has not come yet."""
         self.pieces_left = len(self.pieces)
@@ -115,7 +115,7 @@ def _bytes(parameters: Sequence[Tensor]) -> int:
     return sum(p.nbytes for p in parameters)
 
 
-def _shaped(part: Tensor, parameter: Tensor) -> Tensor:
+def _shape_part(part: Tensor, parameter: Tensor) -> Tensor:
     """A part of the vector in the parameter's shape, and in its layout where that has no gaps."""
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     kept = formats.get(parameter.ndim)

@@ -21,7 +21,7 @@ def as_outside(device: str, dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(inside)
 
 
-def kept(value: Any) -> Any:
+def keep_update(value: Any) -> Any:
     return value.clone() if isinstance(value, Tensor) else value  # a learning rate that is a tensor changes in place
 
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from ...base.errors import Problem, listed, nearest
+from ...base.errors import Problem, join_names, nearest
 from ...base.log import log
 from ...config.lightning.base_classes import is_lightning_module, overrides
 from ...config.schema import Config, Target
@@ -36,7 +36,7 @@ from .comm_stream import CommStream
 from .comm_thread import CommThread
 from .halving_doubling import ButterflyAllReduce, ButterflySchedule, Order, best_order
 from .parameter_use import ParameterUse
-from .postponed_update import as_outside, kept, refuse_changed_groups
+from .postponed_update import as_outside, keep_update, refuse_changed_groups
 
 _ORDERS = ("near_first", "far_first", "auto")
 _SEE_GRADIENTS = ("on_after_backward", "on_before_optimizer_step")
@@ -110,7 +110,7 @@ class Butterfly(StrategyContract, DDPStrategy):
         order = settings.get("order", "auto")
         if order not in _ORDERS:
             close = nearest(str(order), _ORDERS) or "auto"
-            text = f"must be one of {listed(_ORDERS)}; did you mean {close}?"
+            text = f"must be one of {join_names(_ORDERS)}; did you mean {close}?"
             yield Problem("strategy.order", text, order, f"strategy.order={close}")
         for key, usual in (("bucket_cap_mb", 8), ("timeout_s", 1800)):
             if not settings.get(key, usual) > 0:
@@ -223,7 +223,7 @@ class Butterfly(StrategyContract, DDPStrategy):
         without = [self._names[id(p)] for _, p in missing if p.grad is None]
         if without:
             raise ValueError(
-                f"strategy=butterfly: backward gave no gradient to {listed(without)}: freeze what is never used "
+                f"strategy=butterfly: backward gave no gradient to {join_names(without)}: freeze what is never used "
                 "(requires_grad=False), or take strategy=ddp strategy.find_unused_parameters=true"
             )
         for bucket, parameter in missing:
@@ -274,7 +274,7 @@ class Butterfly(StrategyContract, DDPStrategy):
         self._optimizer = optimizer
         optimizer._opt_called = True  # what schedulers ask before they complain that they come first
         self._usual_dtype = torch.get_default_dtype()
-        settings = [{key: kept(value) for key, value in group.items()} for group in settings_now(optimizer)]
+        settings = [{key: keep_update(value) for key, value in group.items()} for group in settings_now(optimizer)]
         for bucket in self._buckets:
             bucket.settings = settings
         self._put_off = len(self._buckets)

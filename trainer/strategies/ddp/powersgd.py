@@ -67,13 +67,13 @@ class PowerSGD:
         Args:
             gradients: by name, all of one type and on one device; changed in place.
         """
-        corrected = {name: self._corrected(name, gradients[name]) for name in self._shapes}
+        corrected = {name: self._correct(name, gradients[name]) for name in self._shapes}
         compressed = set(self.compressed)
         first = [
             corrected[n] @ self._factor(n, corrected[n]).t() if n in compressed else corrected[n] for n in corrected
         ]
         bases: dict[str, Tensor] = {}
-        for name, averaged in zip(corrected, _exchanged(first, mean), strict=True):
+        for name, averaged in zip(corrected, _exchange_parts(first, mean), strict=True):
             if name in compressed:
                 # Householder's QR: where P lost rank, its basis is completed, and the next Q finds the rest again
                 bases[name] = torch.linalg.qr(averaged)[0]
@@ -84,11 +84,11 @@ class PowerSGD:
         own = {name: basis.t() @ corrected[name] for name, basis in bases.items()}
         for name, basis in bases.items():
             self._errors[name] = corrected[name].addmm_(basis, own[name], alpha=-1)
-        for name, factor in zip(own, _exchanged(list(own.values()), mean), strict=True):
+        for name, factor in zip(own, _exchange_parts(list(own.values()), mean), strict=True):
             self._factors[name] = factor
             _put_product(gradients[name], bases[name], factor)
 
-    def _corrected(self, name: str, gradient: Tensor) -> Tensor:
+    def _correct(self, name: str, gradient: Tensor) -> Tensor:
         """Gradient plus error, as a matrix (of which `average` makes the next error) or as it is."""
         if name not in self.matrices:
             return gradient
@@ -126,7 +126,7 @@ class PowerSGD:
         self._factors = {n: factor.clone() for n, factor in factors.items() if tuple(factor.shape) == shapes.get(n)}
 
 
-def _exchanged(parts: Sequence[Tensor], mean: Mean) -> list[Tensor]:
+def _exchange_parts(parts: Sequence[Tensor], mean: Mean) -> list[Tensor]:
     """All parts as one message, averaged, and cut into parts of the same shapes again."""
     message = torch.cat([part.reshape(-1) for part in parts])
     mean(message)

@@ -46,7 +46,7 @@ class WholeBackward:
         future: Future[Tensor] = Future(devices=[buffer.device] if buffer.is_cuda else None)
         self._waiting.append((future, buffer))
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
-            self._gradients[self._names[parameter]] = _laid_out_as(parameter, gradient)
+            self._gradients[self._names[parameter]] = _lay_out_as(parameter, gradient)
         return future
 
     def finish(self, mean: Mean) -> None:
@@ -58,7 +58,7 @@ class WholeBackward:
         self._waiting.clear()
 
 
-def _laid_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
+def _lay_out_as(parameter: Tensor, gradient: Tensor) -> Tensor:
     """A bucket's piece with the parameter's strides (channels last, say), as DDP fills it; torch tells its shape."""
     last = sum((size - 1) * stride for size, stride in zip(parameter.shape, parameter.stride(), strict=True))
     if parameter.is_contiguous() or last + 1 != parameter.numel():

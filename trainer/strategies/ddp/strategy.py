@@ -296,9 +296,9 @@ class DDP(UnusedParameters, StrategyContract, DDPStrategy):
     @override
     def device_share(self, workload: Workload) -> DeviceShare:
         """The gradients lie in the buckets, which stay; rounded copies of them, or powersgd's errors, come on top."""
-        return replace(even_share(workload), **self._kept(workload.parameters))
+        return replace(even_share(workload), **self._kept_memory(workload.parameters))
 
-    def _kept(self, parameters: Sequence[nn.Parameter]) -> dict[str, Any]:
+    def _kept_memory(self, parameters: Sequence[nn.Parameter]) -> dict[str, Any]:
         """Memory of the buckets of these parameters, as fields of DeviceShare."""
         whole, half = sum(p.nbytes for p in parameters), _HALF.get(self.compression)
         extra = [ExtraMemory("gradient buckets", whole)]

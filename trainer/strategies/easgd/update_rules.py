@@ -41,7 +41,7 @@ class _Elastic:
         self.steps = state["steps"]
         self.replica.last_rates = state.get("rates")  # earlier checkpoints do not have them
 
-    def _stepped(self) -> None:
+    def _step(self) -> None:
         self.steps += 1
         self.replica.last_rates = list(self.replica.learning_rates())
 
@@ -79,7 +79,7 @@ class ElasticByAllReduce(_Elastic):
     def step(self) -> Steps:
         difference = self._difference(self.center) if self._due(before=True) else None
         yield Compute()
-        self._stepped()
+        self._step()
         if self._due(before=False):
             difference = self._difference(self.center)
         if difference is not None:
@@ -118,7 +118,7 @@ class ElasticByServer(_Elastic):
             difference = self._difference((yield Pull()))
             yield Push(difference)
         yield Compute()
-        self._stepped()
+        self._step()
         if self._due(before=False):
             difference = self._difference((yield Pull()))
             yield Push(difference)

@@ -148,7 +148,7 @@ class FSDP(ShardedParameters, StrategyContract, DDPStrategy):
         for name in module._parameters:
             value = state.get(prefix + name)
             if isinstance(value, Tensor):
-                state[prefix + name] = self._divided(value)
+                state[prefix + name] = self._cut_rows(value)
 
     def _divide_loaded_state(self, optimizer: Optimizer, state: dict[str, Any]) -> dict[str, Any]:
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -156,14 +156,14 @@ class FSDP(ShardedParameters, StrategyContract, DDPStrategy):
         shapes = {number: parameter.shape for number, parameter in zip(numbers, parameters, strict=False)}
         divided = {
             number: {
-                key: self._divided(value) if isinstance(value, Tensor) and value.shape == shapes.get(number) else value
+                key: self._cut_rows(value) if isinstance(value, Tensor) and value.shape == shapes.get(number) else value
                 for key, value in kept.items()
             }
             for number, kept in state["state"].items()
         }
         return {**state, "state": divided}
 
-    def _divided(self, whole: Tensor) -> Tensor:
+    def _cut_rows(self, whole: Tensor) -> Tensor:
         """This worker's rows, cut from a tensor that every worker has."""
         if isinstance(whole, DTensor) or whole.ndim == 0:
             return whole
@@ -193,7 +193,7 @@ class FSDP(ShardedParameters, StrategyContract, DDPStrategy):
         self, task: nn.Module, saved: dict[str, Tensor], shards: CheckpointShards | None, prefix: str
     ) -> dict[str, Tensor]:
         """The opposite."""
-        return {name: self._divided(value) for name, value in together(saved, shards, prefix).items()}
+        return {name: self._cut_rows(value) for name, value in together(saved, shards, prefix).items()}
 
     def _whole(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Gather whole tensors on the first worker; the others take part, and get nothing."""
@@ -230,12 +230,12 @@ class FSDP(ShardedParameters, StrategyContract, DDPStrategy):
         for block, parameters in cut.items():
             whole = sum(_padded_bytes(p, size) for p in parameters)
             again = self.reshard_after_forward and block is not workload.network
-            found += self._gathered(workload, size, whole, again)
+            found += self._gather(workload, size, whole, again)
         for parameters in reversed(cut.values()):
             trained = [p for p in parameters if p.requires_grad]
             if trained:
                 whole = sum(_padded_bytes(p, size) for p in trained)
-                found += self._reduced(workload, size, whole, workload.ready(trained))
+                found += self._reduce(workload, size, whole, workload.ready(trained))
         return [transfer for transfer in found if transfer.bytes]
 
     @override
@@ -246,7 +246,7 @@ class FSDP(ShardedParameters, StrategyContract, DDPStrategy):
         return sharded_share(cut, workload.network, shards, samples, self.reshard_after_forward)
 
     @staticmethod
-    def _gathered(workload: Workload, size: int, whole: int, again: bool) -> list[Transfer]:
+    def _gather(workload: Workload, size: int, whole: int, again: bool) -> list[Transfer]:
         phases: list[Phase] = ["forward", "backward"] if again else ["forward"]
         sends, transfer = _ring_of_shards(size, 1, whole), workload.placement.transfer
         return [
@@ -254,7 +254,7 @@ class FSDP(ShardedParameters, StrategyContract, DDPStrategy):
             for phase in phases
         ]
 
-    def _reduced(self, workload: Workload, size: int, whole: int, ready: int) -> list[Transfer]:
+    def _reduce(self, workload: Workload, size: int, whole: int, ready: int) -> list[Transfer]:
         placement, overlaps = workload.placement, _overlap(workload, "backward")
         rounds = 2 if workload.device == "cpu" else 1  # gloo's reduce-scatter
         sends = _ring_of_shards(size, rounds, whole)
@@ -317,7 +317,7 @@ class _AllGather(DefaultAllGather):
         self._ledger.all_gather(output_tensor.nbytes, dist.get_process_group_ranks(group))
         began = perf_counter()
         work = super().__call__(output_tensor, *arguments, group=group, **more)
-        _waited(self._ledger, began, output_tensor)
+        _wait_for_queue(self._ledger, began, output_tensor)
         return work
 
 
@@ -336,7 +336,7 @@ class _ReduceScatter(DefaultReduceScatter):
         count(input_tensor.nbytes, dist.get_process_group_ranks(group))
         began = perf_counter()
         work = super().__call__(output_tensor, input_tensor, group, *arguments, **more)
-        _waited(self._ledger, began, input_tensor)
+        _wait_for_queue(self._ledger, began, input_tensor)
         self._ended = perf_counter()
         return work
 
@@ -344,7 +344,7 @@ class _ReduceScatter(DefaultReduceScatter):
         """FSDP2 calls this right after hsdp's all-reduce, which itself follows the reduce_scatter at once."""
         assert self._between is not None
         self._ledger.all_reduce(gradients.nbytes, dist.get_process_group_ranks(self._between))
-        _waited(self._ledger, self._ended, gradients)
+        _wait_for_queue(self._ledger, self._ended, gradients)
 
 
 def _in_memory_of_its_own(block: nn.Module, inputs: Any, output: Any) -> Any:
@@ -352,7 +352,7 @@ def _in_memory_of_its_own(block: nn.Module, inputs: Any, output: Any) -> Any:
     return output.clone() if isinstance(output, Tensor) and output.requires_grad and output._is_view() else output
 
 
-def _waited(ledger: Ledger, began: float, tensor: Tensor) -> None:
+def _wait_for_queue(ledger: Ledger, began: float, tensor: Tensor) -> None:
     """A collective over NCCL is only queued when its call returns."""
     if tensor.device.type == "cpu":
         ledger.waited(began)

@@ -14,7 +14,7 @@ def problems(config: Config) -> Iterator[Problem]:
     if given.get("sharded_lr_scale", 1.0) <= 0:
         yield Problem("strategy.sharded_lr_scale", "must be greater than 0", given["sharded_lr_scale"],
                       "strategy.sharded_lr_scale=1.0")  # fmt: skip
-    yield from _sharded(config, scheme)
+    yield from _is_sharded(config, scheme)
     yield from _batch(config, scheme)
     yield from _update_period(config, given.get("update_period"), passes(config, scheme))
     if config.topology.workers > 1:
@@ -37,7 +37,7 @@ def passes(config: Config, scheme: str) -> int:
     return parts if scheme == "a" else parts * config.topology.workers
 
 
-def _sharded(config: Config, scheme: str) -> Iterator[Problem]:
+def _is_sharded(config: Config, scheme: str) -> Iterator[Problem]:
     if config.model is None:
         text = "strategy=hybrid divides a model's fully connected head, and this task brings its own network"
         yield Problem("model", text, None, "strategy=ddp")

@@ -96,7 +96,7 @@ class ShardedHead:
         for position, index in enumerate(linear):
             last = position == len(linear) - 1
             between = [] if last else members[index + 1 : linear[position + 1]]
-            self.layers.append(self._divided(*members[index], between))
+            self.layers.append(self._divide_rows(*members[index], between))
         self.inputs = self.layers[0].linear.in_features
 
     @property
@@ -110,7 +110,7 @@ class ShardedHead:
             for parameter in layer.linear.parameters(recurse=False):
                 yield parameter, layer.rows
 
-    def _divided(self, name: str, linear: nn.Module, between: Sequence[tuple[str, nn.Module]]) -> Layer:
+    def _divide_rows(self, name: str, linear: nn.Module, between: Sequence[tuple[str, nn.Module]]) -> Layer:
         assert isinstance(linear, nn.Linear)
         workers, whole = self.exchange.workers, linear.out_features
         if whole < workers:
@@ -179,18 +179,18 @@ class ShardedHead:
     def agree(self, inputs: Tensor, part: Part | None) -> Agreement:
         """What each worker brings: computed in training, where the order of the samples says it; else exchanged, a few
         bytes that the ledger leaves out, for which the host waits."""
-        known = None if part is None or not self.module.training else _known_shares(part, self.exchange.workers)
+        known = None if part is None or not self.module.training else _count_shares(part, self.exchange.workers)
         if known is not None and known[0][self.exchange.rank] == len(inputs):
-            return Agreement(*known, self._gathered_keys(known[0], inputs))
+            return Agreement(*known, self._gather_keys(known[0], inputs))
         weight = 1.0 if part is None else part.weight
         mine = torch.tensor([len(inputs), weight], dtype=torch.float64, device=inputs.device)
         gathered = [torch.empty_like(mine) for _ in range(self.exchange.workers)]
         dist.all_gather(gathered, mine)
         both = torch.stack(gathered).tolist()
         samples = [int(count) for count, _ in both]
-        return Agreement(samples, [weight for _, weight in both], self._gathered_keys(samples, inputs))
+        return Agreement(samples, [weight for _, weight in both], self._gather_keys(samples, inputs))
 
-    def _gathered_keys(self, samples: list[int], inputs: Tensor) -> list[Tensor] | None:
+    def _gather_keys(self, samples: list[int], inputs: Tensor) -> list[Tensor] | None:
         keys = self._own_keys.keys if self._own_keys is not None and self.module.training else None
         if keys is None:
             return None
@@ -207,7 +207,7 @@ class ShardedHead:
         return _apply(_ReturnRows, columns, self.exchange, agreed.samples, self.layers[-1].rows.shares)
 
 
-def _known_shares(part: Part, workers: int) -> tuple[list[int], list[float]] | None:
+def _count_shares(part: Part, workers: int) -> tuple[list[int], list[float]] | None:
     """Rows and weights of all workers in a part; a worker without samples brings one row of weight 0."""
     if part.step_samples is None:
         return None

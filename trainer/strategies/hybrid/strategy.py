@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from ...base.errors import Problem, listed
+from ...base.errors import Problem, join_names
 from ...config.schema import Config
 from ...core.batch import Part
 from ...core.checkpoints.sharded_checkpoint import CheckpointShards, together
@@ -170,7 +170,7 @@ class Hybrid(OwnBatchShares, DDP):
             return module.get_submodule(prefix + name)
         except AttributeError:
             parent = module.get_submodule(prefix[:-1])
-            there_are = listed([child for child, _ in parent.named_children()])
+            there_are = join_names([child for child, _ in parent.named_children()])
             raise ValueError(f"model.parallel.sharded: the model has no module {name!r}; it has {there_are}") from None
 
     def _divide(self, chain: nn.Module, name: str) -> None:
@@ -210,16 +210,16 @@ class Hybrid(OwnBatchShares, DDP):
         else:
             DDPStrategy.backward(self, tensor, module, *args, **kwargs)
         if not self._takes_turns:
-            self._passed(self._part_weight, self._ends_step)
+            self._end_pass(self._part_weight, self._ends_step)
 
     @property
     def _ends_step(self) -> bool:
         return self._part is None or self._part.ends_step
 
     def _turn_done(self, turn: int, weight: float) -> None:
-        self._passed(weight, self._ends_step and turn == self.world_size - 1)
+        self._end_pass(weight, self._ends_step and turn == self.world_size - 1)
 
-    def _passed(self, weight: float, ends_step: bool) -> None:
+    def _end_pass(self, weight: float, ends_step: bool) -> None:
         """After a pass: the head's gradients are the sum over workers of what their weighted losses give."""
         self._passes += 1
         self._weight += weight
@@ -294,7 +294,7 @@ class Hybrid(OwnBatchShares, DDP):
                 model[name] = self._whole(parameter.detach(), self._rows[parameter])
         saved = optimizer.state_dict()
         state = dict(saved["state"])
-        for number, parameter in _numbered(optimizer):
+        for number, parameter in _number_parameters(optimizer):
             rows = self._rows.get(parameter)
             if rows is not None and number in state:
                 state[number] = {
@@ -317,7 +317,7 @@ class Hybrid(OwnBatchShares, DDP):
         if optimizer is None:
             return
         saved = dict(state["optimizer"]["state"])
-        for number, parameter in _numbered(optimizer):
+        for number, parameter in _number_parameters(optimizer):
             rows = self._rows.get(parameter)
             if rows is not None and number in saved:
                 whole = torch.Size([rows.whole, *parameter.shape[1:]])
@@ -379,7 +379,7 @@ class Hybrid(OwnBatchShares, DDP):
         item_bytes = workload.activation_bytes or workload.parameters[0].element_size()
         workers = workload.placement.workers
         share = head_share(heads, self.scheme, workers, -(-workload.batch_size // workers), item_bytes)
-        return replace(share, gradients=0.0, extra=(*share.extra, *self._kept(trunk)["extra"]))
+        return replace(share, gradients=0.0, extra=(*share.extra, *self._kept_memory(trunk)["extra"]))
 
 
 class _HybridSyncControl(BackwardSyncControl):
@@ -389,7 +389,7 @@ class _HybridSyncControl(BackwardSyncControl):
         return module.no_sync() if enabled and isinstance(module, DistributedDataParallel) else nullcontext()
 
 
-def _numbered(optimizer: Optimizer) -> Iterator[tuple[int, nn.Parameter]]:
+def _number_parameters(optimizer: Optimizer) -> Iterator[tuple[int, nn.Parameter]]:
     """Parameters under the numbers that the optimizer's state_dict gives them."""
     return enumerate(parameter for group in optimizer.param_groups for parameter in group["params"])
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...base.errors import Problem, listed, nearest
+from ...base.errors import Problem, join_names, nearest
 from ...config.lightning.base_classes import class_overrides, is_module_class
 from ...config.optimizer_class import needs_whole_parameters
 from ...config.schema import Config
@@ -24,7 +24,7 @@ def choice(config: Config, key: str, allowed: Sequence[str]) -> Iterator[Problem
 def _choice(key: str, value: Any, allowed: Sequence[str]) -> Iterator[Problem]:
     if value not in allowed:
         close = nearest(str(value), allowed) or allowed[0]
-        text = f"must be one of {listed(allowed)}; did you mean {close}?"
+        text = f"must be one of {join_names(allowed)}; did you mean {close}?"
         yield Problem(key, text, value, f"{key}={close}")
 
 

@@ -17,7 +17,7 @@ from ..param_server.client import ParamServerClient
 from . import metrics
 from .flat_parameters import Replica
 from .ops import Compute, Op, Pull, Push, Steps, Sum, UpdateRule
-from .simulator import copied_buffers
+from .simulator import copy_buffers
 from .ticket_sources import ServerTicketSource
 from .worker_state import load_worker, worker_state
 
@@ -142,7 +142,7 @@ class DistributedExecutor:
         return self.client.read() if self.worker == 0 else None
 
     def mean_buffers(self, task: nn.Module) -> list[Tensor]:
-        buffers = copied_buffers(task)
+        buffers = copy_buffers(task)
         for buffer in buffers:
             if buffer.is_floating_point() and not self.elastic:
                 dist.all_reduce(buffer)
@@ -151,13 +151,13 @@ class DistributedExecutor:
 
     def worker_weights(self, task: nn.Module) -> Iterator[tuple[Tensor, list[Tensor]]]:
         for worker in range(dist.get_world_size()):
-            values, buffers = self.replica.values.clone(), copied_buffers(task)
+            values, buffers = self.replica.values.clone(), copy_buffers(task)
             for tensor in (values, *buffers):
                 dist.broadcast(tensor, worker)
             yield values, buffers
 
     def worker_states(self, task: nn.Module, optimizer: Optimizer) -> list[dict[str, Any]]:
-        return [worker_state(self.replica, self.rule, copied_buffers(task), optimizer)]
+        return [worker_state(self.replica, self.rule, copy_buffers(task), optimizer)]
 
     def load_worker_states(self, saved: Sequence[dict[str, Any]], task: nn.Module, optimizer: Optimizer) -> None:
         load_worker(self.replica, self.rule, list(task.buffers()), optimizer, saved[self.worker])

@@ -103,7 +103,7 @@ class Replica:
     def learning_rates(self) -> tuple[float, ...]:
         return tuple(float(group["lr"]) for group in self.groups)
 
-    def scaled(self, vector: Tensor, factors: tuple[float, ...]) -> Tensor:
+    def scale_groups(self, vector: Tensor, factors: tuple[float, ...]) -> Tensor:
         """Each element times the factor of its parameter group."""
         if len(set(factors)) == 1:
             return vector * factors[0]

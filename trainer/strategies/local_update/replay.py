@@ -35,7 +35,7 @@ class Replay(Simulation):
         for number, kind in self.work_ranges.pop(0):
             self._replay(self.workers[number], kind)
             if isinstance(self.workers[number].pending, Compute):
-                yield from self._computed(self.workers[number])
+                yield from self._compute(self.workers[number])
         work = self.queue.work
         assert work is not None
         if self.queue.rounds == work.end_round:

@@ -12,9 +12,9 @@ from ...core.state import RunState
 from ..param_server import checkpoint
 from . import metrics
 from .ops import Compute, UpdateRule
-from .simulator import Simulation, copied_buffers, group_settings
+from .simulator import Simulation, copy_buffers, group_settings
 from .ticket_sources import SimulatedTicketSource
-from .worker_state import copied_optimizer_state, load_worker, worker_state
+from .worker_state import copy_optimizer_state, load_worker, worker_state
 
 
 class SimulatedExecutor:
@@ -76,9 +76,9 @@ class SimulatedExecutor:
 
     def replicate(self, task: nn.Module, optimizer: Optimizer) -> None:
         for worker in self.simulation.workers:
-            worker.replica.own_state = copied_optimizer_state(optimizer)
+            worker.replica.own_state = copy_optimizer_state(optimizer)
             worker.replica.own_groups = group_settings(optimizer)
-            worker.buffers = copied_buffers(task)
+            worker.buffers = copy_buffers(task)
 
     def save_servers(self, step: int) -> int:
         if self.simulation.shard is None:

@@ -101,10 +101,10 @@ class Simulation:
             elif action == "transferred":
                 self._take_effect(worker)
             else:
-                yield from self._computed(worker)
+                yield from self._compute(worker)
         assert self.sync is not None, "every worker waits for another"
 
-    def _computed(self, worker: SimulatedWorker) -> Iterator[int]:
+    def _compute(self, worker: SimulatedWorker) -> Iterator[int]:
         self._load_into_loop(worker)
         self.current = worker
         yield worker.ticket
@@ -273,5 +273,5 @@ def empty_optimizer_state() -> Any:
     return defaultdict(dict)
 
 
-def copied_buffers(module: nn.Module) -> list[Tensor]:
+def copy_buffers(module: nn.Module) -> list[Tensor]:
     return [buffer.detach().clone() for buffer in module.buffers()]

@@ -38,7 +38,7 @@ from .flat_parameters import FlatParameters, Replica
 from .ops import UpdateRule
 from .replay import Replay, read_events
 from .simulated_executor import SimulatedExecutor
-from .simulator import SimulatedWorker, Simulation, copied_buffers, empty_optimizer_state, group_settings
+from .simulator import SimulatedWorker, Simulation, copy_buffers, empty_optimizer_state, group_settings
 from .worker_state import all_saved_workers
 
 
@@ -150,7 +150,7 @@ class LocalUpdateStrategy(LocalUpdate, StrategyContract, DDPStrategy):
         for number in range(self.workers):
             replica = Replica(self.flat, self.flat.values.clone(), optimizer)
             replica.own_state, replica.own_groups = empty_optimizer_state(), group_settings(optimizer)
-            workers.append(SimulatedWorker(number, replica, self.make_rule(replica), copied_buffers(state.task), []))
+            workers.append(SimulatedWorker(number, replica, self.make_rule(replica), copy_buffers(state.task), []))
         delays = DelayModel.of(self.execution, self.workers, config.seed)
         shard = self.simulated_shard(self.flat.values.clone(), self.flat.segments(optimizer), config)
         queue = LockstepWorkQueue(self.workers) if workers[0].rule.lockstep else self.make_work_queue(config)
@@ -214,7 +214,7 @@ class LocalUpdateStrategy(LocalUpdate, StrategyContract, DDPStrategy):
     @contextmanager
     def eval_weights(self, task: nn.Module) -> Iterator[None]:
         """A context with the evaluation weights and the workers' mean buffers in place of this worker's."""
-        buffers = self.executor.mean_buffers(task) if self._begun else copied_buffers(task)
+        buffers = self.executor.mean_buffers(task) if self._begun else copy_buffers(task)
         with self._weights(task, self.flat_eval_weights(), buffers):
             yield
 
@@ -236,7 +236,7 @@ class LocalUpdateStrategy(LocalUpdate, StrategyContract, DDPStrategy):
 
     @contextmanager
     def _weights(self, task: nn.Module, values: Tensor, buffers: list[Tensor]) -> Iterator[None]:
-        kept, kept_buffers = self.flat.values.clone(), copied_buffers(task)
+        kept, kept_buffers = self.flat.values.clone(), copy_buffers(task)
         self.flat.values.copy_(values)
         _copy(buffers, task)
         try:

@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from ...core.checkpoints.memory_layout import laid_out_as
+from ...core.checkpoints.memory_layout import lay_out_as
 from ...core.checkpoints.sharded_checkpoint import CheckpointShards
 from .flat_parameters import Replica
 from .ops import UpdateRule
@@ -16,11 +16,11 @@ def worker_state(replica: Replica, rule: UpdateRule, buffers: list[Tensor], opti
     """Weights, optimizer state, buffers, and the update rule's state."""
     order = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     kept = {
-        number: {name: _copied(value) for name, value in replica.optimizer_state[parameter].items()}
+        number: {name: _copy_value(value) for name, value in replica.optimizer_state[parameter].items()}
         for number, parameter in enumerate(order)
         if parameter in replica.optimizer_state
     }
-    values = {name: _copied(value) for name, value in rule.state().items()}
+    values = {name: _copy_value(value) for name, value in rule.state().items()}
     return {"values": replica.values.clone(), "optimizer": kept, "rule": values, "buffers": buffers}
 
 
@@ -50,19 +50,19 @@ def all_saved_workers(shards: CheckpointShards, kind: str) -> list[dict[str, Any
     return found
 
 
-def copied_optimizer_state(optimizer: Optimizer) -> Any:
+def copy_optimizer_state(optimizer: Optimizer) -> Any:
     """A copy of an optimizer's state, for one more worker."""
     copies: Any = defaultdict(dict)
     for parameter, kept in optimizer.state.items():
-        copies[parameter].update({name: _copied(value) for name, value in kept.items()})
+        copies[parameter].update({name: _copy_value(value) for name, value in kept.items()})
     return copies
 
 
-def _copied(value: Any) -> Any:
+def _copy_value(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 
 def _like(value: Any, parameter: Tensor) -> Any:
     if not isinstance(value, Tensor):
         return value
-    return laid_out_as(parameter, value) if value.shape == parameter.shape else value.clone()
+    return lay_out_as(parameter, value) if value.shape == parameter.shape else value.clone()

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ...base.handshake import inherited_secret
-from ...core.communication.authenticated_group import UNLIMITED, authenticated_group
+from ...core.communication.authenticated_group import UNLIMITED, connect_group
 from ...core.communication.tcp_store import open_store
 from .protocol import HEADER_LENGTH, Expected, Message, decode, encode
 
@@ -30,7 +30,7 @@ class ServerConnection:
         rank = 0 if at_server else 1
         self._peer = 1 - rank
         protocol = f"server {server}, worker {worker}, {incarnation}"
-        self._group: Any = authenticated_group(store, rank, 2, inherited_secret(), protocol)
+        self._group: Any = connect_group(store, rank, 2, inherited_secret(), protocol)
 
     def start_send(self, tensor: Tensor) -> Any:
         """Returns a work handle; the tensor must not change before its `wait(UNLIMITED)` has returned."""

@@ -241,13 +241,13 @@ def _whole(numbers: Iterator[float]) -> int:
 
 
 def _choice(values: tuple[Any, ...]) -> _Format:
-    def chosen(numbers: Iterator[float]) -> Any:
+    def choose_message(numbers: Iterator[float]) -> Any:
         index = _whole(numbers)
         if index >= len(values):
             raise ValueError(f"choice {index} of {len(values)}")
         return values[index]
 
-    return _Format(lambda value: [values.index(value)], chosen)
+    return _Format(lambda value: [values.index(value)], choose_message)
 
 
 def _rates(numbers: Iterator[float]) -> tuple[float, ...]:

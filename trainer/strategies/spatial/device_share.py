@@ -56,6 +56,6 @@ def _part(grid: Grid, size: Sequence[int]) -> float:
 def _halo(grid: Grid, layer: Tileable) -> int:
     """Most positions of a layer's input that a worker needs and does not own."""
     size = layer.input_shape[1:]
-    needed = [grid.needed(layer, worker) for worker in range(grid.workers)]
+    needed = [grid.needed_inputs(layer, worker) for worker in range(grid.workers)]
     own = [grid.own(size, worker) for worker in range(grid.workers)]
     return max(wanted.area - wanted.common(owned).area for wanted, owned in zip(needed, own, strict=True))

@@ -72,7 +72,7 @@ class Grid(NamedTuple):
         row, col = divmod(worker, self.gx)
         return Rectangle(share(size[0], self.gy, row), share(size[1], self.gx, col))
 
-    def needed(self, layer: Tileable, worker: int) -> Rectangle:
+    def needed_inputs(self, layer: Tileable, worker: int) -> Rectangle:
         """The inputs under the windows of the outputs that a worker owns, cut at the borders of the map."""
         own = self.own(layer.output_shape[1:], worker)
         return field(layer.receptive_field, own, layer.input_shape[1:])
@@ -81,7 +81,7 @@ class Grid(NamedTuple):
         """(from, to): inputs of a layer that `to` needs and `from` owns."""
         size = layer.input_shape[1:]
         owned = [self.own(size, worker) for worker in range(self.workers)]
-        needed = [self.needed(layer, worker) for worker in range(self.workers)]
+        needed = [self.needed_inputs(layer, worker) for worker in range(self.workers)]
         return _pairs((giver, taker, owned[giver].common(needed[taker]).area) for giver, taker in self._others())
 
     def gathering(self, size: Sequence[int]) -> Pairs:

@@ -43,7 +43,7 @@ class HaloChannel:
         for peer, tensor in outgoing.items():
             self.ledger.to(peer, tensor.nbytes)
         if self._nccl:
-            works = self._batched(outgoing, incoming)
+            works = self._batch_calls(outgoing, incoming)
             self._sending += [(work, outgoing) for work in works]
             return PendingHalo(self, works, incoming)
         # received in the order of ranks on every worker; a tag tells layers and directions apart
@@ -52,7 +52,7 @@ class HaloChannel:
             self._sending.append((dist.isend(tensor, peer, group=self._group, tag=tag), tensor))
         return PendingHalo(self, works, incoming)
 
-    def _batched(self, outgoing: dict[int, Tensor], incoming: dict[int, Tensor]) -> list[Any]:
+    def _batch_calls(self, outgoing: dict[int, Tensor], incoming: dict[int, Tensor]) -> list[Any]:
         """NCCL knows no tags: one group call, all messages of which go on together."""
         operations = [dist.P2POp(dist.irecv, tensor, peer, self._group) for peer, tensor in incoming.items()]
         operations += [dist.P2POp(dist.isend, tensor, peer, self._group) for peer, tensor in outgoing.items()]
@@ -184,7 +184,7 @@ class Halo:
     def _buffers(like: Tensor, parts: dict[int, Rectangle]) -> dict[int, Tensor]:
         return {peer: like.new_empty(*like.shape[:2], *part.shape) for peer, part in parts.items()}
 
-    def extended(self, x: Tensor, received: dict[int, Tensor]) -> Tensor:
+    def extend(self, x: Tensor, received: dict[int, Tensor]) -> Tensor:
         """(batch, channels, *region) of the own part and the halo."""
         region = x.new_empty(*x.shape[:2], *self.region.shape)
         kept = self.own.common(self.region)
@@ -200,7 +200,7 @@ class Halo:
         x[kept.within(self.own)] = region[kept.within(self.region)]
         return x
 
-    def added(self, x: Tensor, received: dict[int, Tensor]) -> Tensor:
+    def add_halos(self, x: Tensor, received: dict[int, Tensor]) -> Tensor:
         """The own part with what others contribute, in the order of their ranks."""
         x = x.clone()
         for peer, part in self.gives.items():
@@ -259,7 +259,7 @@ class _StartFetch(torch.autograd.Function):
         use, halo = ctx.use, ctx.use.halo
         if use.back is None:  # no own position has a neighbour's input, but others have some of ours
             use.back = halo.give_back(gradients[0].new_empty(*gradients[0].shape[:2], *halo.region.shape), "backward")
-        return halo.added(gradients[0], use.back.wait()), None
+        return halo.add_halos(gradients[0], use.back.wait()), None
 
 
 class _FinishFetch(torch.autograd.Function):
@@ -267,7 +267,7 @@ class _FinishFetch(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, use: Fetching) -> Tensor:
         ctx.use = use
         assert use.forth is not None
-        return use.halo.extended(x, use.forth.wait())
+        return use.halo.extend(x, use.forth.wait())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -284,7 +284,7 @@ class _StartReturn(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
-        return ctx.use.halo.extended(gradients[0], ctx.use.back.wait()), None
+        return ctx.use.halo.extend(gradients[0], ctx.use.back.wait()), None
 
 
 class _FinishReturn(torch.autograd.Function):
@@ -292,7 +292,7 @@ class _FinishReturn(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, use: Returning) -> Tensor:
         ctx.use = use
         assert use.forth is not None
-        return use.halo.added(x, use.forth.wait())
+        return use.halo.add_halos(x, use.forth.wait())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
@@ -306,7 +306,7 @@ class Gathered(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, halo: Halo) -> Tensor:
         ctx.halo = halo
-        return halo.extended(x, halo.give(x, "forward").wait())
+        return halo.extend(x, halo.give(x, "forward").wait())
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:

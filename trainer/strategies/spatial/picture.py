@@ -50,7 +50,7 @@ def _map(grid: Grid, layer: Tileable, shown: int) -> Tensor:
         rows, cols = grid.own(size, worker)
         colour = torch.tensor(colour_of(worker)).float()
         colours[rows.start : rows.stop, cols.start : cols.stop] = colour
-    needed, own = grid.needed(layer, shown), grid.own(size, shown)
+    needed, own = grid.needed_inputs(layer, shown), grid.own(size, shown)
     made = colours + _PALE * (255 - colours)
     for area, share in ((needed, 1.0), (own, _DARK)):
         part = (slice(area.rows.start, area.rows.stop), slice(area.cols.start, area.cols.stop))

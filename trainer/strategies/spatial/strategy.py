@@ -232,7 +232,7 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
         paths, grid = [path_of(network, name) for name in self._tiled_names], self._grid_of(workload.placement.workers)
         return tiled_share(network, paths, grid, workload.batch_size, item_bytes)
 
-    def _tiled(self, task: nn.Module) -> dict[str, nn.Parameter]:
+    def _tiled_parameters(self, task: nn.Module) -> dict[str, nn.Parameter]:
         return {name: p for name, p in task.named_parameters() if id(p) in self._places}
 
     @override
@@ -243,9 +243,9 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
     @override
     def full_state(self, task: LightningModule, optimizer: Optimizer) -> dict[str, Any]:
         """Values that are the same on every worker; tiles are in `shard`."""
-        tiled = self._tiled(task)
+        tiled = self._tiled_parameters(task)
         saved = optimizer.state_dict()
-        parameters = _numbered(optimizer)
+        parameters = _number_parameters(optimizer)
         state = {
             number: {
                 key: value for key, value in kept.items() if not self._is_tile(value, parameters[number])
@@ -260,8 +260,8 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
 
     @override
     def shard(self, task: LightningModule, optimizer: Optimizer) -> Shard:
-        pieces = {f"model/{name}": self._piece(p, p) for name, p in self._tiled(task).items()}
-        for number, parameter in _numbered(optimizer).items():
+        pieces = {f"model/{name}": self._piece(p, p) for name, p in self._tiled_parameters(task).items()}
+        for number, parameter in _number_parameters(optimizer).items():
             for key, value in optimizer.state.get(parameter, {}).items():
                 if self._is_tile(value, parameter):
                     pieces[f"optimizer/{number}/{key}"] = self._piece(value, parameter)
@@ -270,13 +270,13 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
     @override
     def full_tensors(self, task: nn.Module, values: dict[str, Tensor]) -> dict[str, Tensor]:
         """Those of the tensors, in the shape of this worker's parameters, that are the same on every worker."""
-        tiled = self._tiled(task)
+        tiled = self._tiled_parameters(task)
         return {name: value for name, value in values.items() if name not in tiled}
 
     @override
     def tensor_slices(self, task: nn.Module, values: dict[str, Tensor]) -> dict[str, TensorSlice]:
         """This worker's tiles of the same tensors."""
-        return {name: self._piece(values[name], parameter) for name, parameter in self._tiled(task).items()}
+        return {name: self._piece(values[name], parameter) for name, parameter in self._tiled_parameters(task).items()}
 
     @override
     def local_tensors(
@@ -296,7 +296,7 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
     ) -> None:
         """Load a checkpoint of any strategy and grid: of tiled tensors the own rectangles are read, and no more."""
         parameters = dict(task.named_parameters())
-        names = {*state["model"], *_divided(shards, "model/")}
+        names = {*state["model"], *_divide(shards, "model/")}
         model = {
             name: self._part(shards, f"model/{name}", state["model"].get(name), parameters.get(name)) for name in names
         }
@@ -304,9 +304,9 @@ class Spatial(OwnBatchShares, StrategyContract, DDPStrategy):
         if optimizer is None:
             return
         kept: dict[int, dict[str, Any]] = {}
-        for number, parameter in _numbered(optimizer).items():
+        for number, parameter in _number_parameters(optimizer).items():
             whole = state["optimizer"]["state"].get(number, {})
-            keys = {*whole, *_divided(shards, f"optimizer/{number}/")}
+            keys = {*whole, *_divide(shards, f"optimizer/{number}/")}
             if keys:
                 name = f"optimizer/{number}"
                 kept[number] = {k: self._part(shards, f"{name}/{k}", whole.get(k), parameter) for k in sorted(keys)}
@@ -378,12 +378,12 @@ def _sum_gradients(shared: Iterable[nn.Parameter], link: HaloChannel) -> None:
             gradient.copy_(summed.view_as(gradient))
 
 
-def _numbered(optimizer: Optimizer) -> dict[int, Tensor]:
+def _number_parameters(optimizer: Optimizer) -> dict[int, Tensor]:
     """The optimizer's parameters under the numbers that its state_dict gives them."""
     return dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
 
 
-def _divided(shards: CheckpointShards | None, prefix: str) -> list[str]:
+def _divide(shards: CheckpointShards | None, prefix: str) -> list[str]:
     return [] if shards is None else [n.removeprefix(prefix) for n in shards.tensors if n.startswith(prefix)]
 
 

@@ -114,7 +114,7 @@ class Region:
         grid, me = self.grid, self.rank
         pairs = grid.halos(layer)
         size = layer.input_shape[1:]
-        gives = {taker: own.common(grid.needed(layer, taker)) for giver, taker in pairs if giver == me}
+        gives = {taker: own.common(grid.needed_inputs(layer, taker)) for giver, taker in pairs if giver == me}
         takes = {giver: region.common(grid.own(size, giver)) for giver, taker in pairs if taker == me}
         self.next_tag += 2
         return Halo(self.link, what, own, region, gives, takes, pairs, self.next_tag - 2)
@@ -151,18 +151,18 @@ class Region:
     def _leave(self, module: nn.Module, inputs: Any, output: Any) -> Any:
         """Puts maps together again; sums are the same everywhere already."""
         self._whole = self._entry = None
-        result = self._gathered(output)
+        result = self._gather(output)
         self.link.drain()
         return result
 
-    def _gathered(self, value: Any) -> Any:
+    def _gather(self, value: Any) -> Any:
         if isinstance(value, Tensor) and value.ndim == 4:
             self.check(value, self.map, f"the output of {self.name}")
             return Gathered.apply(value, self._gather_halo(self.map))
         if isinstance(value, dict):
-            return {key: self._gathered(item) for key, item in value.items()}
+            return {key: self._gather(item) for key, item in value.items()}
         if isinstance(value, (tuple, list)):
-            return type(value)(self._gathered(item) for item in value)
+            return type(value)(self._gather(item) for item in value)
         return value
 
     def _total(self, module: nn.Module, inputs: Any, output: Tensor) -> Any:
@@ -258,9 +258,9 @@ class TileForward:
             elif part.area:
                 region = use.finish(own) if region is None else region
                 done[part] = self.layer.at(region[self._field(part).within(self.halo.region)], *part, **weights)
-        return self._assembled(done)
+        return self._assemble(done)
 
-    def _assembled(self, parts: dict[Rectangle, Tensor]) -> Tensor:
+    def _assemble(self, parts: dict[Rectangle, Tensor]) -> Tensor:
         """Top, middle and bottom strip, the middle one of left, inner and right part."""
         strips: dict[range, list[Rectangle]] = {}
         for part in parts:

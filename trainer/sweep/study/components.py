@@ -11,7 +11,7 @@ from optuna.pruners import BasePruner, NopPruner
 from optuna.samplers import BaseSampler, QMCSampler, RandomSampler
 from pydantic import ValidationError
 
-from ...base.errors import ConfigError, listed, nearest, raise_all, refuse
+from ...base.errors import ConfigError, join_names, nearest, raise_all, refuse
 from ...compose.leftover_keys import Leftover, leftovers
 from ...compose.provenance import Origin
 from ...compose.signatures import node_problems, unknown_arguments
@@ -56,7 +56,7 @@ class SamplerFactory:
 
     def __init__(self, node: Mapping[str, Any]):
         self._node = dict(node)
-        self._sampler: BaseSampler = _built("sampler", node, BaseSampler)
+        self._sampler: BaseSampler = _build_component("sampler", node, BaseSampler)
         # a sequence of low discrepancy is one for the whole study
         self._reseeded = isinstance(node.get("seed"), int) and not isinstance(self._sampler, QMCSampler)
 
@@ -93,10 +93,10 @@ def pruner_node(node: Mapping[str, Any]) -> dict[str, Any] | None:
     Raises:
         ConfigError: there is no such pruner, or it does not take an argument.
     """
-    return None if isinstance(_built("pruner", node, BasePruner), NopPruner) else dict(node)
+    return None if isinstance(_build_component("pruner", node, BasePruner), NopPruner) else dict(node)
 
 
-def _built(kind: str, node: Mapping[str, Any], base: type) -> Any:
+def _build_component(kind: str, node: Mapping[str, Any], base: type) -> Any:
     key = f"hydra.sweeper.{kind}"
     try:
         target = Target.model_validate(node)
@@ -115,5 +115,5 @@ def _built(kind: str, node: Mapping[str, Any], base: type) -> Any:
 def _no_such(kind: str, target: Any) -> ConfigError:
     names, package = _NAMES[kind], f"optuna.{kind}s"
     close = nearest(str(target).rpartition(".")[2], names) or names[0]
-    text = f"is no {kind} of Optuna; {package} has {listed(names)} and others"
+    text = f"is no {kind} of Optuna; {package} has {join_names(names)} and others"
     return refuse(f"hydra.sweeper.{kind}._target_", text, target, f"hydra.sweeper.{kind}._target_={package}.{close}")

@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from ...base.atomic_file import atomic_file
 from ...base.errors import ConfigError, refuse
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...runs.study import JOURNAL, STUDY
 from ..results import Metric
 from .components import SamplerFactory
@@ -45,7 +45,7 @@ class StudyJournal:
 
     def _open(self, folder: Path) -> None:
         self.path = folder / JOURNAL
-        described = {_SPACE: self._space.described(), _METRIC: [self._metric.name, self._metric.mode]}
+        described = {_SPACE: self._space.describe_space(), _METRIC: [self._metric.name, self._metric.mode]}
         if not self.path.exists():
             storage = JournalStorage(JournalFileBackend(str(self.path)))
             direction = _DIRECTIONS[self._metric.mode]
@@ -61,17 +61,17 @@ class StudyJournal:
             raise
         except (ValueError, KeyError, TypeError) as error:
             text = f"its study cannot be read: {error}"
-            raise refuse("SWEEP", text, shown(self.path), "a new sweep, in another folder") from None
+            raise refuse("SWEEP", text, shorten_path(self.path), "a new sweep, in another folder") from None
 
     def _refuse_other(self, kept: Mapping[str, Any], described: Mapping[str, Any]) -> None:
         if kept[_METRIC] != described[_METRIC]:
-            text = f"the study in {shown(self.path.parent)} optimizes {' '.join(kept[_METRIC])}"
+            text = f"the study in {shorten_path(self.path.parent)} optimizes {' '.join(kept[_METRIC])}"
             raise refuse("hydra.sweeper.metric", text, self._metric.name, "hydra.sweep.dir=NEW_FOLDER")
         keys = {*kept[_SPACE], *described[_SPACE]}
         other = sorted(key for key in keys if kept[_SPACE].get(key) != described[_SPACE].get(key))
         if other:
             was = "; ".join(f"{key} in {_readable(kept[_SPACE].get(key))}" for key in other)
-            text = f"the study in {shown(self.path.parent)} has another search space: {was}"
+            text = f"the study in {shorten_path(self.path.parent)} has another search space: {was}"
             value = ", ".join(_readable(described[_SPACE].get(key)) for key in other)
             raise refuse(other[0], text, value, "the same space, or hydra.sweep.dir=NEW_FOLDER")
 

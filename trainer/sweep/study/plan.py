@@ -9,7 +9,7 @@ from optuna.trial import TrialState
 
 from ...base.atomic_file import write_atomically
 from ...base.errors import raise_all, refuse
-from ...base.paths import shown
+from ...base.paths import shorten_path
 from ...compose.provenance import Origin
 from ...compose.rules.logged_metrics import unlogged_metric
 from ...config.schema import Config
@@ -46,7 +46,7 @@ class StudyPlan:
             self.open(folder)
         if not goes_on and self._journal is not None:
             text = "this folder holds a study already"
-            raise refuse("hydra.sweep.dir", text, shown(folder), f"leyden resume {shown(folder)}")
+            raise refuse("hydra.sweep.dir", text, shorten_path(folder), f"leyden resume {shorten_path(folder)}")
 
     @property
     def journal(self) -> StudyJournal:

@@ -15,7 +15,7 @@ from optuna.distributions import (
 )
 
 from ...base.errors import ConfigError, refuse
-from ...compose.composer import parsed_overrides
+from ...compose.composer import parse_overrides
 
 _FORMS = "interval(a,b), tag(log,interval(a,b)), range(start,stop,step) or choice(a,b,...)"
 
@@ -34,7 +34,7 @@ class SearchSpace:
         Raises:
             ConfigError: a key's values are not a space, or no key is varied.
         """
-        overrides = parsed_overrides([*(f"{key}={value}" for key, value in params.items()), *typed])
+        overrides = parse_overrides([*(f"{key}={value}" for key, value in params.items()), *typed])
         last = {override.key_or_group: override for override in overrides}
         varied = {o.get_key_element(): _distribution(o) for o in last.values() if o.is_sweep_override()}
         if not varied:
@@ -44,9 +44,9 @@ class SearchSpace:
 
     def overrides(self, point: Mapping[str, Any]) -> list[str]:
         """Overrides of the trial at a point of the space."""
-        return [*(f"{key}={_spelled(point[key])}" for key in self.distributions), *self.fixed]
+        return [*(f"{key}={_spell(point[key])}" for key in self.distributions), *self.fixed]
 
-    def described(self) -> dict[str, str]:
+    def describe_space(self) -> dict[str, str]:
         """Each key's distribution in JSON, as the journal keeps it."""
         return {key: distribution_to_json(distribution) for key, distribution in self.distributions.items()}
 
@@ -57,7 +57,7 @@ def _as_typed(override: Override) -> str:
     return f"{override.get_key_element()}={override.get_value_element_as_str()}"
 
 
-def _spelled(value: Any) -> str:
+def _spell(value: Any) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return str(value)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ....hardware.discovery.network import ports
 from ...preflight.nccl_log import network
-from ...preflight.transport import FOLDER, described
+from ...preflight.transport import FOLDER, describe_network
 from .checks import Check
 
 
@@ -20,5 +20,5 @@ def adapter_checks(root: Path = Path("/")) -> Iterator[Check]:
 def transport_checks(run_dir: Path) -> Iterator[Check]:
     """Checks of a run between nodes: NCCL's network, the adapters in use, and GPUDirect, by the log of each node."""
     for file in sorted((run_dir / FOLDER).glob("rank*.log")):
-        text = described(network(file.read_text(errors="replace")))
+        text = describe_network(network(file.read_text(errors="replace")))
         yield Check(f"transport of {file.stem}", None, None, None, 0.0, text)

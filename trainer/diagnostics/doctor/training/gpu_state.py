@@ -28,7 +28,7 @@ def gpu_checks() -> Iterator[Check]:
         return
     begin = time.monotonic()
     versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()}"
-    lines = _queried()
+    lines = _query_gpus()
     yield Check(
         VERSIONS, None, None, None, time.monotonic() - begin, f"{versions}, NCCL {nccl.version()}{_drivers(lines)}"
     )
@@ -58,7 +58,7 @@ def rows(text: str) -> list[list[str]]:
     ]
 
 
-def _queried() -> list[list[str]]:
+def _query_gpus() -> list[list[str]]:
     if shutil.which("nvidia-smi") is None:
         return []
     command = ["nvidia-smi", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ....base.atomic_file import write_atomically
-from ....config.faults import built
+from ....config.faults import build_checked
 from ....config.schema import Config, load
 from ....config.targets import make_importable
 from ....hardware.topology import device_kind
@@ -21,12 +21,12 @@ from .child_runs import LOOP_RESULT
 WARM_UP = 5
 
 
-def measured(config: Config) -> float:
+def measure_loop(config: Config) -> float:
     """Samples per second: forward, backward and SGD's step on one batch that stays on the device."""
     device = torch.device(device_kind(config.topology))
     data: dict[str, Any] = config.dataset.arguments
     assert config.model is not None
-    network: nn.Module = built(
+    network: nn.Module = build_checked(
         "model", config.model, classes=data["classes"], image_shape=data["image_shape"], seed=config.seed
     )
     channels_last = torch.channels_last if config.trainer.channels_last else torch.contiguous_format
@@ -66,7 +66,7 @@ def main() -> None:
     run_dir = Path(sys.argv[1])
     config = load(run_dir)
     make_importable(config)
-    write_atomically(run_dir / LOOP_RESULT, json.dumps({"samples_per_second": measured(config)}) + "\n")
+    write_atomically(run_dir / LOOP_RESULT, json.dumps({"samples_per_second": measure_loop(config)}) + "\n")
 
 
 if __name__ == "__main__":

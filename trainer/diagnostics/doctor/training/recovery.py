@@ -30,13 +30,13 @@ def plan_recovery(plan: Plan, overrides: Sequence[str], on_gpu: bool) -> None:
 
 def recovery_checks(outcomes: Outcomes) -> Iterator[Check]:
     """The weights of the killed training against those of the other, and whether a step waits for its GPU."""
-    yield _killed_and_resumed(outcomes)
+    yield _check_resumption(outcomes)
     if WAITS in outcomes:
         name, waits = "no host wait between two logs", outcomes[WAITS]
         yield Check(name, None, None, waits.error is None, waits.seconds, str(waits.error or ""))
 
 
-def _killed_and_resumed(outcomes: Outcomes) -> Check:
+def _check_resumption(outcomes: Outcomes) -> Check:
     name, resumed = "killed and resumed = uninterrupted", outcomes[RESUMED]
     try:
         apart = distance(weights_of(resumed.check()), weights_of(outcomes[UNBROKEN].check()))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ...pictures.colours import heat, overlaid
+from ...pictures.colours import heat, overlay_map
 from ...pictures.tiles import sheet, tile
 from ..class_activation import class_activation_maps
 from ..mistakes import worst_mistakes
@@ -19,7 +19,7 @@ _PATCHES, _POSITIONS = 4, 12
 """Occluding squares along the shorter side of an image, and their positions along it."""
 
 
-def explained(subject: Subject, found: Tensor, count: int) -> Tensor:
+def choose_images(subject: Subject, found: Tensor, count: int) -> Tensor:
     """Numbers of images to explain: of some classes, evenly spaced, the one that most surely gets it rightly."""
     sure, classes = found.max(1)
     if subject.labels is not None:
@@ -53,7 +53,7 @@ def draw_class_activation(subject: Subject, found: Tensor, images: Tensor) -> Pi
         return Omitted("no class activation maps: no layer of the network has maps of height and width")
     maps, method, layer = made
     tiles = [
-        sheet([tile(pixels, _SIDE), tile(overlaid(pixels, each), _SIDE)], columns=2, gap=2)
+        sheet([tile(pixels, _SIDE), tile(overlay_map(pixels, each), _SIDE)], columns=2, gap=2)
         for pixels, each in zip(subject.pixels(images), maps, strict=True)
     ]
     title = f"{method} of {layer}, yellow for the class"
@@ -87,7 +87,7 @@ def draw_evidence(subject: Subject, found: Tensor | None, images: int, mistakes:
     if found is None:
         yield Omitted("no occlusion maps, class activation maps, mistakes: the network makes no score per class")
         return
-    chosen = explained(subject, found, images)
+    chosen = choose_images(subject, found, images)
     if images and len(chosen):
         yield draw_occlusion(subject, found, chosen)
         yield draw_class_activation(subject, found, chosen)

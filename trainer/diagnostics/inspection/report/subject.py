@@ -39,7 +39,7 @@ class Subject:
         self._data, self._class_names, self.device, self.batch_size = data, class_names, device, batch_size
         self._task = type(task)
         self.network: nn.Module = _without_hooks(network_of(task)).float().eval().requires_grad_(False)
-        self.split, self._images, self.labels = _evaluated(data, count)
+        self.split, self._images, self.labels = _evaluated_images(data, count)
 
     def __len__(self) -> int:
         return len(self._images)
@@ -108,7 +108,7 @@ def _without_hooks(network: nn.Module) -> nn.Module:
             module.__dict__.update(hooks)
 
 
-def _evaluated(data: Any, count: int) -> tuple[str, Tensor, Tensor | None]:
+def _evaluated_images(data: Any, count: int) -> tuple[str, Tensor, Tensor | None]:
     split = next((name for name in ("val", "test") if data.has(name)), None)
     if split is None:
         raise CannotStart("has no validation or test images, which are drawn")
