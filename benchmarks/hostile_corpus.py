@@ -2,7 +2,7 @@
 
     python benchmarks/hostile_corpus.py             # every entry by the real command, about half an hour on two cores
     python benchmarks/hostile_corpus.py --every 4   # every fourth entry of each door; nothing is written down
-    python benchmarks/hostile_corpus.py --only 'a codec' 'cut off'     # these entries, as well without a figure
+    python benchmarks/hostile_corpus.py --only 'a codec' 'cut off'     # entries by name; nothing is written down
 
 Writes benchmarks/results/hostile_corpus.json, and exits with 1 where an entry was executed, or not refused by name.
 """

@@ -269,6 +269,20 @@ def test_a_decision_costs_little(models: int, workers: int, milliseconds: float)
     assert median(costs) < 10 * milliseconds
 
 
+def test_a_decision_costs_as_much_before_many_epochs_as_before_few(monkeypatch: pytest.MonkeyPatch):
+    counts, seconds = Counter[int](), Estimates.seconds
+    times = unequal(random.Random(6), 8, 4)
+    for epochs in (20, 200):
+
+        def counted(self: Estimates, model: int, worker: int, epochs: int = epochs) -> float:
+            counts[epochs] += 1
+            return seconds(self, model, worker)
+
+        monkeypatch.setattr(Estimates, "seconds", counted)
+        assert Greedy().next(0, plain_progress(8, 4, epochs), measured(times), [0.0] * 4) is not None
+    assert counts[200] <= 1.2 * counts[20]
+
+
 def test_estimates_learn_sizes_and_slownesses():
     sizes, slownesses = [1.0, 2.0, 3.0, 5.0], [1.0, 2.0, 4.0]
     estimates = Estimates(first=7.0)

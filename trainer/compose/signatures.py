@@ -12,8 +12,7 @@ from ..config.allowed_targets import REMEDY, refused_name
 from ..config.option_classes import hints_of, option_class, options_of
 from ..config.schema import Config, Target
 from ..config.targets import SUPPLIED, find, is_group_node, signature_of, takes_any
-from .known_names import DATASET_DECLARES, find_value
-from .known_names import find_equivalent as known_name
+from .known_names import DATASET_DECLARES, find_equivalent, find_value
 from .validation import NO_IMPORT_PATH
 
 
@@ -121,7 +120,7 @@ def _unknown_argument(
     declared = [field for field in type(node).model_fields if field not in ("target", "partial")]
     as_option = next((option for option in options if option.endswith(f".{name}")), None)
     close = as_option or nearest(name, [*takes, *declared])
-    known = known_name(name, spell_value(value))
+    known = find_equivalent(name, spell_value(value))
     if known is not None and known.key.startswith(f"{key}.") and not nearest(name, takes, 0.85):
         close = None
     text = f"{_name(found)} takes no argument {name!r}"

@@ -9,8 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from ..base.errors import ConfigError, Problem, join_names, nearest, spell_value
 from ..config.schema import Config, Target, with_processes_known_before_import
-from .known_names import CHOICES, Known, find_choice, find_value
-from .known_names import find_equivalent as known_word
+from .known_names import CHOICES, Known, find_choice, find_equivalent, find_value
 
 MISSING = "is missing"
 NO_IMPORT_PATH = "must be an import path, such as package.module.Class"
@@ -102,7 +101,7 @@ def dotted_keys(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 def _elsewhere(key: str, value: Any, ours: list[str]) -> Known | None:
     """Leyden's equivalent of another tool's key; a key inside a group of Leyden's matches that group only."""
     parent, _, name = key.rpartition(".")
-    found = known_word(name, spell_value(value))
+    found = find_equivalent(name, spell_value(value))
     if found is None or (found.key and found.key not in ours):
         return None
     root = parent.partition(".")[0]

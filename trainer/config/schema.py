@@ -67,7 +67,7 @@ class DatasetConfig(Target):
     max_bad_samples: Annotated[int, Field(ge=0), RESUMABLE]
     check_files_s: Annotated[float, Field(ge=0.0), RESUMABLE]
     changed: Annotated[Literal["refuse", "accept"], RESUMABLE]
-    """What `leyden resume` says for the session that it begins: whether the data may be another than before."""
+    """Whether the session that `leyden resume` begins may read other data than before."""
     assumed: AssumedData
 
 

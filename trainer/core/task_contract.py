@@ -54,7 +54,7 @@ class TakesTargets(Protocol):
     """A task, or its class, with or without the contract, that says which targets it takes."""
 
     multi_label: bool | None
-    """What TaskContract's `multi_label` says."""
+    """Same as TaskContract's."""
 
 
 def takes_multi_label(task: object) -> bool | None:

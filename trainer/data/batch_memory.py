@@ -22,7 +22,7 @@ class RowLayout(NamedTuple):
 
     @classmethod
     def of(cls, images: Tensor, rows: int) -> "RowLayout | None":
-        """Layout of a batch with so many rows a sample; None if it has another number of dimensions."""
+        """Layout of a batch with `rows` rows a sample; None if it has another number of dimensions."""
         if images.dim() != 4:
             return None
         last = not images.is_contiguous() and images.is_contiguous(memory_format=torch.channels_last)

@@ -37,6 +37,11 @@ class ModelProgress:
     """Partition that each completed epoch ended with."""
 
     @property
+    def continues(self) -> bool:
+        """Whether it is in training, and not held."""
+        return not (self.withdrawn or self.held or self.epoch >= self.epochs)
+
+    @property
     def repeated_last_partition(self) -> int | None:
         """The partition that the last epochs all ended with: the present one must end with another."""
         last = self.last_partitions[-MAX_REPEATS:]
@@ -62,11 +67,21 @@ class HoppingProgress:
     def open_partitions(self, model: int) -> list[int]:
         """Partitions that remain in a model's epoch; none while it is busy or held, or after its last epoch."""
         progress = self.models[model]
-        if progress.busy or progress.withdrawn or progress.held or progress.epoch >= progress.epochs:
+        if progress.busy or not progress.continues:
             return []
         if progress.bound_to is not None:
             return [progress.bound_to]
         return [partition for partition in range(len(self.homes)) if partition not in progress.order]
+
+    def phases(self, model: int) -> list[list[int]]:
+        """Workers of the partitions that remain in a model's epoch, in any order; of a bound one in a last list."""
+        progress = self.models[model]
+        if not progress.continues:
+            return []
+        done = {*progress.order, progress.bound_to}
+        rest = [home for partition, home in enumerate(self.homes) if partition not in done]
+        bound = [] if progress.bound_to is None else [self.homes[progress.bound_to]]
+        return [phase for phase in (rest, bound) if phase]
 
     def candidates(self, worker: int) -> list[SubEpoch]:
         """Sub-epochs that a worker could begin now, by model, then by partition."""

@@ -38,7 +38,7 @@ class Terminal:
         self._reader.start()
 
     @classmethod
-    def capture_terminal(cls) -> "Terminal | None":
+    def capture(cls) -> "Terminal | None":
         """The terminal, with output captured; None if standard output is none, or one that cannot redraw."""
         can = os.isatty(_STDOUT) and not Console(file=sys.stdout, force_terminal=True).is_dumb_terminal
         return cls() if can else None

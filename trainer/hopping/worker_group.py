@@ -26,7 +26,7 @@ class HoppingWorkerGroup(WorkerGroup):
         if leads:
             self.grace_s = WorkerGroup.grace_s  # there is nothing to save before there is a coordinator
         # before the workers start, which inherit it
-        self._terminal = Terminal.capture_terminal() if leads else None
+        self._terminal = Terminal.capture() if leads else None
         super().start()
         if leads:
             # in a thread: it takes seconds, in which the other nodes expect this agent's messages

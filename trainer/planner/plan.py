@@ -267,7 +267,7 @@ def available_bytes(topology: Topology) -> float | None:
 
 
 def training_cost(topology: Topology, hours: float | None) -> TrainingCost:
-    """Cost of so many hours of all devices and nodes."""
+    """Cost of all devices and nodes for `hours` hours."""
     if hours is None:
         return TrainingCost()
     return TrainingCost(

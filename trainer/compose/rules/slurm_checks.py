@@ -15,7 +15,7 @@ _FORMATS = {
     "switches": (r"[1-9]\d*(@[\d:-]+)?", "a number, and @ with the longest wait in minutes: 1, 1@60"),
     "mpi": (r"\w+", "a plugin that `srun --mpi=list` names, such as none or pmix"),
 }
-"""Pattern of a value by key, and what is said of one that does not match."""
+"""Pattern of a value by key, and the message for one that does not match."""
 _OPTIONS = {"sbatch": "--mail-type=FAIL", "srun": "--export=ALL"}
 """Keys that hold options of the command of their name, with an example."""
 

@@ -10,7 +10,7 @@ _CHUNK = 1 << 22
 
 
 class Selectivity(NamedTuple):
-    """Neuron of each class that tells it best from all other classes by one threshold.
+    """Most selective neuron of each class: a threshold on it separates the class best from all others.
 
     Attributes:
         accuracy: mean of the share of the class's images above the threshold and of the other images below it; 0.5 for

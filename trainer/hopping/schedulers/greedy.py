@@ -8,7 +8,7 @@ from copy import copy
 from itertools import chain
 from typing import NamedTuple
 
-from ..progress import HoppingProgress, ModelProgress, SubEpoch
+from ..progress import HoppingProgress, SubEpoch
 from .estimates import Estimates
 
 WEIGHT_SPREAD, MAX_PATIENCE = 0.6, 0.5
@@ -56,13 +56,15 @@ class Greedy:
 
     def _search(self, rest: "_Rest", tries: int) -> None:
         """Keep the best of the last decision's rules and of random ones, by the estimates of now."""
-        rules = self._best or [Rule(dict.fromkeys(rest.phases, 1.0), 0.0)]
+        rules, enough = self._best or [Rule(dict.fromkeys(rest.phases, 1.0), 0.0)], rest.bound() * (1 + MIN_GAIN)
         for _ in range(tries):
             weights = {model: 1 + WEIGHT_SPREAD * self._random.uniform(-1, 1) for model in rest.phases}
             rules.append(Rule(weights, max(0.0, MAX_PATIENCE * self._random.uniform(-1, 1))))
         found: list[tuple[float, int, Rule]] = []
-        while len(found) < len(rules) and not (found and min(found)[0] <= rest.bound() * (1 + MIN_GAIN)):
-            found.append((rest.makespan(rules[len(found)]), len(found), rules[len(found)]))
+        for number, rule in enumerate(rules):
+            found.append((rest.makespan(rule), number, rule))
+            if found[-1][0] <= enough:
+                break
         self._best = [rule for _, _, rule in sorted(found)[:KEPT]]
 
 
@@ -70,14 +72,16 @@ class _Rest:
     """Rest of the run in estimated seconds: the models in training and not held, by their numbers, and the workers."""
 
     def __init__(self, progress: HoppingProgress, estimates: Estimates, free_in: Sequence[float]):
-        self.seconds = estimates.seconds
-        self.phases = {number: _phases(model, progress.homes) for number, model in progress.models.items()}
-        self.left = {number: 0.0 for number, phases in self.phases.items() if phases}
-        self.load = [0.0] * len(free_in)
+        self.homes, self.seconds = progress.homes, estimates.seconds
+        self.phases = {number: progress.phases(number) for number in progress.models}
+        self.epochs = {number: m.epochs - m.epoch - 1 for number, m in progress.models.items() if m.continues}
+        self.left, self.load = dict.fromkeys(self.epochs, 0.0), [0.0] * len(free_in)
         for number in self.left:
-            for worker in chain(*self.phases[number]):
-                self.left[number] += self.seconds(number, worker)
-                self.load[worker] += self.seconds(number, worker)
+            self.open_epoch(number)
+            for times, workers in (1, chain(*self.phases[number])), (self.epochs[number], self.homes):
+                for worker in workers:
+                    self.left[number] += times * self.seconds(number, worker)
+                    self.load[worker] += times * self.seconds(number, worker)
         self.worker_at = [max(0.0, seconds) for seconds in free_in]
         self.model_at = dict.fromkeys(self.left, 0.0)
         ends = self.worker_at.copy()
@@ -102,7 +106,7 @@ class _Rest:
         """Seconds of the rest by a rule, the workers that are free at the same time in their order."""
         rest = copy(self)
         rest.phases = {model: [list(phase) for phase in self.phases[model]] for model in self.left}
-        rest.left, rest.load = self.left.copy(), self.load.copy()
+        rest.epochs, rest.left, rest.load = self.epochs.copy(), self.left.copy(), self.load.copy()
         rest.worker_at, rest.model_at = self.worker_at.copy(), self.model_at.copy()
         times = sorted({*rest.worker_at, *rest.model_at.values()} - {math.inf})
         now, begun = 0.0, 0
@@ -129,17 +133,14 @@ class _Rest:
         self.phases[model][-1].remove(worker)
         if not self.phases[model][-1]:
             self.phases[model].pop()
+            self.open_epoch(model)
         return now + seconds
 
-
-def _phases(model: ModelProgress, homes: Sequence[int]) -> list[list[int]]:
-    """Workers of the partitions that remain, a list for each epoch or rest of one, in any order; next one last."""
-    if model.withdrawn or model.held or model.epoch >= model.epochs:
-        return []
-    done = {*model.order, model.bound_to}
-    rest = [home for partition, home in enumerate(homes) if partition not in done]
-    bound = [] if model.bound_to is None else [homes[model.bound_to]]
-    return [[*homes]] * (model.epochs - model.epoch - 1) + [phase for phase in (rest, bound) if phase]
+    def open_epoch(self, model: int) -> None:
+        """Open a model's next epoch, if there is one and the present one has no partition left."""
+        if self.epochs[model] and not self.phases[model]:
+            self.epochs[model] -= 1
+            self.phases[model].append([*self.homes])
 
 
 def _cyclic_order(candidate: SubEpoch, progress: HoppingProgress) -> tuple[bool, int]:

@@ -122,7 +122,7 @@ def _draw_stimuli(subject: Subject, stage: int, shape: torch.Size, maps: int, no
 
 @torch.no_grad()
 def _draw_selectivity(subject: Subject, shape: torch.Size) -> Picture | Omitted:
-    """Draw the last stage's neuron that tells each class best from the others by a threshold."""
+    """Draw the last stage's most selective neuron of each class (`Selectivity`)."""
     labels = subject.labels
     if labels is None or len(labels.unique()) < 2:
         return Omitted("no selectivity of neurons: the images have no labels of two classes")
