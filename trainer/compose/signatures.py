@@ -1,6 +1,7 @@
 """Arguments of every `_target_` checked against the constructor's signature, without building anything."""
 
 import inspect
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -13,6 +14,7 @@ from ..config.option_classes import hints_of, option_class, options_of
 from ..config.schema import Config, Target
 from ..config.targets import SUPPLIED, find, is_group_node, signature_of, takes_any
 from .known_names import DATASET_DECLARES, find_equivalent, find_value
+from .respelling import respell
 from .validation import NO_IMPORT_PATH
 
 
@@ -166,6 +168,9 @@ def _unknown_option(key: str, value: Any, takes: Sequence[str]) -> Problem:
 def _type_problem(key: str, value: Any, hint: Any) -> Iterator[Problem]:
     if not fits(value, hint):
         close = find_value(key, str(value))[0] or nearest(str(value), _literals(hint))
+        meant = respell(value)
+        if not close and meant and fits(json.loads(meant), hint):
+            close = meant
         yield Problem(key, f"must be {describe_annotation(hint)}", value, f"{key}={close}" if close else "")
 
 

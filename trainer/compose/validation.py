@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from ..base.errors import ConfigError, Problem, join_names, nearest, spell_value
 from ..config.schema import Config, Target, with_processes_known_before_import
 from .known_names import CHOICES, Known, find_choice, find_equivalent, find_value
+from .respelling import respell
 
 MISSING = "is missing"
 NO_IMPORT_PATH = "must be an import path, such as package.module.Class"
@@ -195,11 +196,12 @@ def _problem(key: str, details: list[Any], values: Mapping[str, Any]) -> Problem
     elif first["type"] == "literal_error":
         close = close or nearest(str(first["input"]), [choice.strip("' ") for choice in _choices(first)]) or ""
         text += f"; did you mean {close}?" if close else ""
+    close = close or respell(first["input"])
     remedy = f"{key}={close}" if close else ""
     node = _model_at(key)
     if node is not None and any(detail["type"] == "model_type" for detail in details):
         text += f" of {join_names(list(node.model_fields))}"
-        remedy = _defaults(key, node)
+        remedy = remedy or _defaults(key, node)
     return Problem(key, text, first["input"], remedy)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
@@ -72,21 +73,56 @@ def _unreadable_override(error: OverrideParseException, request: CompositionRequ
         return refuse(typed, "is neither a verb nor key=value", remedy=remedy)
     if not re.fullmatch(r"[+~]*[\w./@:$-]+", key):
         return refuse(typed, f"the part before = is not a key: {key!r}", remedy="key=VALUE, without spaces")
-    closed, quoted = _close_brackets(value), value.replace("'", "\\'")
-    remedy = f"'{key}={closed}'" if closed != value and value[0] in "[{" else f"\"{key}='{quoted}'\""
-    text = "the value cannot be read: brackets must match, and text with any of = ~ { } ( ) , or quotes must be quoted"
-    return refuse(key.lstrip("+"), text, value, remedy, f"override '{typed}'")
+    text = (
+        "the value cannot be read: brackets must match, commas stand between values, and text with any of "
+        "= ~ { } ( ) , or quotes must be quoted"
+    )
+    return refuse(key.lstrip("+"), text, value, _readable(typed, request), f"override '{typed}'")
 
 
-def _close_brackets(value: str) -> str:
-    """The value with the brackets that it leaves open closed."""
-    left = ""
+def _readable(typed: str, request: CompositionRequest) -> str:
+    """The remedy for an override that Hydra cannot parse; "" if what is meant is not clear."""
+    key, _, value = typed.partition("=")
+    name = key.lstrip("+")
+    now = OmegaConf.select(OmegaConf.create(request.values_without(name)), name, throw_on_missing=False)
+    is_text = (now is None or isinstance(now, str)) and name not in request.groups()
+    meant = f"{key}={_repair(value, OmegaConf.is_list(now))}"
+    if meant == typed or " " in meant or (is_text and exists(value)) or not (parsed := _parse(meant)):
+        quoted = value.replace("'", "\\'")
+        return f"\"{key}='{quoted}'\"" if is_text else ""
+    if parsed.is_sweep_override():
+        return as_command([meant if each == typed else each for each in request.overrides], is_sweep=True)
+    return meant
+
+
+def _repair(value: str, is_list: bool) -> str:
+    """What is probably meant by a value with commas, brackets or signs too many or too few."""
+    bare = re.sub(r",\s+", ",", value).strip(",;= ")
+    bare = re.sub(r",+(?=[,\])}])|(?<=[\[({]),+", "", bare)
+    if re.fullmatch(r"\([^()]*\)", bare):
+        return f"[{bare[1:-1]}]" if is_list else bare[1:-1]
+    return _balance(bare) if bare[:1] in ("[", "{") else bare
+
+
+def _parse(override: str) -> Override | None:
+    try:
+        return OverridesParser.create().parse_override(override)
+    except (HydraException, ValueError):
+        return None
+
+
+def _balance(value: str) -> str:
+    """The value without the brackets that close nothing, and with those that it leaves open closed."""
+    kept = left = ""
     for letter in value:
         if letter in "[{(":
             left = "]})"["[{(".index(letter)] + left
         elif left[:1] == letter:
             left = left[1:]
-    return value + left
+        elif letter in "]})":
+            continue
+        kept += letter
+    return kept + left
 
 
 def _leads_back(request: CompositionRequest) -> ConfigError:
