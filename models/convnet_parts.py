@@ -76,12 +76,12 @@ def gaussian(layer: nn.Conv2d | nn.Linear, std: float, bias: float = 0.0) -> nn.
     return layer
 
 
-def gaussian_fully_connected(classifier: nn.Sequential, hidden_bias: float) -> nn.Sequential:
-    """The head with weights of standard deviation 0.01; hidden biases are `hidden_bias`, those of the logits zero."""
+def gaussian_fully_connected(classifier: nn.Sequential, hidden_bias: float, std: float = 0.01) -> nn.Sequential:
+    """The head with weights of standard deviation `std`; hidden biases are `hidden_bias`, those of the logits zero."""
     *hidden, logits = (layer for layer in classifier if isinstance(layer, nn.Linear))
     for layer in hidden:
-        gaussian(layer, 0.01, hidden_bias)
-    gaussian(logits, 0.01)
+        gaussian(layer, std, hidden_bias)
+    gaussian(logits, std)
     return classifier
 
 

@@ -11,7 +11,7 @@ import torch
 import yaml
 from folders import CONF
 from torch import nn
-from torch.nn.functional import max_pool2d, relu
+from torch.nn.functional import cross_entropy, max_pool2d, relu
 
 from leyden.models.alexnet import AlexNet
 from leyden.models.alexnet_owt import AlexNetOWT
@@ -106,6 +106,22 @@ def test_most_parameters_are_fully_connected(name: str, convolutions: int, head:
     model = described(name, 1000, (3, 224, 224))
     assert parameters(model.get_submodule("features")) == convolutions
     assert parameters(model.get_submodule("classifier")) == head
+
+
+def test_first_logits_of_vgg_are_as_small_as_its_head_is_initialized() -> None:
+    torch.manual_seed(0)
+    images, labels = torch.randn(8, 3, 32, 32), torch.arange(8)
+    nets = {std: VGG(1000, (3, 32, 32), head_std=std) for std in (0.01, None)}
+    losses = {std: cross_entropy(net(images), labels).item() for std, net in nets.items()}
+    assert losses[0.01] == pytest.approx(math.log(1000), rel=0.05)
+    assert losses[None] > 1.2 * math.log(1000), "He's initial weights are for layers that a ReLU follows"
+    with pytest.raises(ValueError, match="head_std=0 must be greater than 0"):
+        VGG(10, (3, 32, 32), head_std=0)
+
+
+@pytest.mark.parametrize("name", ["vgg16", "deep_image"])
+def test_networks_of_vgg_at_true_scale_begin_with_small_logits(name: str) -> None:
+    assert yaml.safe_load((MODELS / f"{name}.yaml").read_text())["head_std"] == 0.01
 
 
 # what strategy=hybrid relies on
