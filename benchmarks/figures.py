@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 _ORDER = (
-    "step_overhead", "startup", "shared_imports", "agents", "training",
+    "step_overhead", "openmp_waiting", "startup", "shared_imports", "agents", "training",
     "one_cycle", "failures", "slow_links", "local_update", "straggler", "five_systems", "twins", "hopping",
     "async_checkpoint", "spatial_bytes", "dropout", "data", "prepare", "loading", "crop_flip", "block_shuffle",
     "kills", "decode_limits", "planner", "planner_memory", "planner_gpu_memory", "faults", "hangs", "hostile_corpus",

@@ -3,11 +3,8 @@
 import json
 import os
 import re
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ from fault_run import STRATEGIES, FaultRun
 from hang_gate import KINDS, PHASES
 from pairwise import Cell, cover
 from runs import HERE, TINY, Freeze, wait_until
+from taken_cores import taken_cores
 
 from leyden.trainer.base.heartbeat import PHASES as PHASE_NAMES
 
@@ -97,18 +95,6 @@ def test_injected_hangs_are_said_in_time_with_rank_host_and_phase(freeze: Freeze
     print(f"{right} of {len(results)}", flush=True)
     assert len(results) == HANGS
     assert right >= HANGS - 1, [result for result in results if not result["right"]]
-
-
-@contextmanager
-def taken_cores(count: int) -> Generator[None, None, None]:
-    """Other processes that compute meanwhile."""
-    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
 
 
 @pytest.mark.campaign

@@ -13,6 +13,7 @@ import pytest
 import torch
 from machines import build, dgx_like, minwa_like, topology_config
 from runs import Freeze, Processes, cut_back, summary, wait_until, weights
+from taken_cores import taken_cores
 
 from leyden.trainer.base.log import log
 from leyden.trainer.config.schema import load
@@ -197,6 +198,15 @@ def test_a_busy_machine_gets_a_remedy(
     assert (said is None) if told is None else (said is not None and said.endswith(told))
 
 
+def test_threads_sleep_before_there_are_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "Passive")
+    fewer = cpu_contention.warning(2.0, 2, 2, 1) or ""
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    asleep = cpu_contention.warning(2.0, 2, 2, 1) or ""
+    assert fewer.endswith("OMP_NUM_THREADS=1")
+    assert asleep.endswith("OMP_WAIT_POLICY=passive")
+
+
 def measured(folder: Path, ticks: list[int], moment: float, family: FamilyTime) -> CpuTime:
     """Processors 0 and 1, of as many as there are ticks."""
     stat = "".join(f"cpu{n} {busy} 0 0 99 99 0 0 0 0 0\n" for n, busy in enumerate(ticks))
@@ -279,14 +289,9 @@ def test_a_machine_that_is_really_busy(
 ) -> None:
     monkeypatch.setattr(cpu_contention, "_SHORTEST_S", 0.05)  # a run in this process starts at once: all is imported
     run_dir = freeze("run", *NET, "trainer.max_steps=1")
-    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"], process_group=0) for _ in range(CORES)]
     own = (os.getpid(), 0.0)
-    # the spinning ones are this test's children
+    # the others are this test's children
     monkeypatch.setattr(cpu_contention, "_family", lambda ancestor: {own: (time.process_time(), 0.0)})
-    try:
+    with taken_cores(CORES):
         assert start(run_dir) == 0
-    finally:
-        for process in spinning:
-            process.kill()
-            process.wait()
     assert "this machine is busy: other processes kept" in capfd.readouterr().out

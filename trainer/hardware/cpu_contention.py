@@ -69,11 +69,18 @@ def warning(others: float, processors: int, threads: int, workers: int) -> str |
     text = f"this machine is busy: other processes kept {others:.1f} of the {processors} cores while this run started"
     left = max(1, int(processors - others + _SPARE))
     if left // workers < threads and threads > 1:
+        if not _sleeps(os.environ):
+            return f"{text}. Threads spin while they wait for each other; they sleep with OMP_WAIT_POLICY=passive"
         fewer = f"OMP_NUM_THREADS={max(1, left // workers)}"
-        return f"{text}. Threads that wait for each other can be several times slower than fewer: {fewer}"
+        return f"{text}. Threads that wait for each other can be slower than fewer: {fewer}"
     if left < workers:
         return f"{text}. Workers that wait for each other are slower than fewer: topology.devices_per_node={left}"
     return f"{text}. Expect it to be slower"
+
+
+def _sleeps(environment: Mapping[str, str]) -> bool:
+    """Whether OpenMP's threads sleep while they wait: by default they take the processors from those they wait for."""
+    return environment.get("OMP_WAIT_POLICY", "").strip().lower() == "passive"
 
 
 _start: CpuTime | None = None
