@@ -165,49 +165,50 @@ CHOICES: Mapping[str, Mapping[str, str]] = {
 """Names of choices in other tools by group, and the overrides that do the same here."""
 
 
-def _switch(on: str, off: str) -> dict[str, str]:
+def switch(on: str, off: str) -> dict[str, str]:
+    """What the words for true and for false mean."""
     return {**dict.fromkeys(("true", "1", "yes", "on"), on), **dict.fromkeys(("false", "0", "no", "off"), off)}
 
 
 _BY_VALUE: Mapping[str, Mapping[str, str]] = {
-    "fp16 half amp use_amp use_fp16 native_amp float16": _switch("trainer.precision=16-mixed",
+    "fp16 half amp use_amp use_fp16 native_amp float16": switch("trainer.precision=16-mixed",
                                                                  "trainer.precision=32-true"),
-    "bf16 bfloat16 use_bf16": _switch("trainer.precision=bf16-mixed", "trainer.precision=32-true"),
-    "fp64 double float64": _switch("trainer.precision=64-true", "trainer.precision=32-true"),
+    "bf16 bfloat16 use_bf16": switch("trainer.precision=bf16-mixed", "trainer.precision=32-true"),
+    "fp64 double float64": switch("trainer.precision=64-true", "trainer.precision=32-true"),
     "precision mixed_precision dtype torch_dtype": {**{name: f"trainer.precision={ours}" for name, ours in
                                                        _PRECISION.items()}, "": "trainer.precision={}",
-                                                    **_switch("trainer.precision=16-mixed",
+                                                    **switch("trainer.precision=16-mixed",
                                                               "trainer.precision=32-true")},
     "accelerator device device_type": {**{name: f"topology.device.kind={ours}" for name, ours in _DEVICE.items()},
                                        "": "topology.device.kind={}"},
     "devices": {"auto": "topology.devices_per_node=1", "-1": "topology.devices_per_node=1",
                 "": "topology.devices_per_node={}"},
-    "cpu no_cuda use_cpu": _switch("topology=cpu", "topology=local"),
-    "cuda gpu use_cuda use_gpu": _switch("topology.device.kind=cuda", "topology=cpu"),
-    "ddp distributed multi_gpu horovod dp dataparallel data_parallel ddp_spawn use_ddp": _switch(_DDP,
+    "cpu no_cuda use_cpu": switch("topology=cpu", "topology=local"),
+    "cuda gpu use_cuda use_gpu": switch("topology.device.kind=cuda", "topology=cpu"),
+    "ddp distributed multi_gpu horovod dp dataparallel data_parallel ddp_spawn use_ddp": switch(_DDP,
                                                                                                  "strategy=single"),
-    "deepspeed zero fsdp": {**_switch(_FSDP, "strategy=single"), "": _FSDP},
-    "ema model_ema use_ema": _switch("callbacks=[default,ema]", "callbacks=default"),
-    "swa use_swa": _switch("callbacks=[default,swa]", "callbacks=default"),
-    "lookahead use_lookahead": _switch("callbacks=[default,lookahead]", "callbacks=default"),
+    "deepspeed zero fsdp": {**switch(_FSDP, "strategy=single"), "": _FSDP},
+    "ema model_ema use_ema": switch("callbacks=[default,ema]", "callbacks=default"),
+    "swa use_swa": switch("callbacks=[default,swa]", "callbacks=default"),
+    "lookahead use_lookahead": switch("callbacks=[default,lookahead]", "callbacks=default"),
     "swa_epoch_start swa_start": {"": "callbacks=[default,swa] callbacks.swa.start={}"},
     "ema_decay model_ema_decay": {"": "callbacks=[default,ema] callbacks.ema.decay={}"},
     "track_grad_norm grad_norm": {"": "trainer.log_grad_norm=true"},
-    "early_stopping early_stop": _switch("callbacks=[default,early_stopping]", "callbacks=default"),
+    "early_stopping early_stop": switch("callbacks=[default,early_stopping]", "callbacks=default"),
     "patience early_stopping_patience": {"": "callbacks=[default,early_stopping] callbacks.early_stopping.patience={}"},
-    "enable_checkpointing save_checkpoint": _switch("callbacks=default", "callbacks=none"),
+    "enable_checkpointing save_checkpoint": switch("callbacks=default", "callbacks=none"),
     "pretrained": {"false": "model.pretrained=null", "": "model.pretrained={}",
                    "true": "model.pretrained=timm:NAME.TAG, such as timm:resnet50.a1_in1k for model=resnet50"},
     "model_name_or_path": {"": "model.pretrained=hub:{}"},
     "warmup_epochs num_warmup_epochs lr_warmup_epochs": {"": "schedule.warmup_steps={}ep"},
     "cooldown_epochs": {"": "schedule.cooldown_steps={}ep"},
-    "cos_lr": _switch("schedule=cosine", "schedule=constant"),
+    "cos_lr": switch("schedule=cosine", "schedule=constant"),
     "mixup mixup_alpha": {"": "augment=mixup augment.batch.mix.mixup={}"},
     "cutmix cutmix_alpha": {"": "augment=cutmix augment.batch.mix.cutmix={}"},
     "reprob erasing": {"": "augment=random_erasing augment.batch.random_erasing.p={}"},
     "aa auto_augment autoaugment": {"": "augment=rand_augment"},
     "hflip fliplr": {"": "augment=crop_flip"},
-    "no_aug": _switch("augment=none", "augment=crop_flip"),
+    "no_aug": switch("augment=none", "augment=crop_flip"),
     "eval_metric metric_for_best_model": {
         **dict.fromkeys(("loss", "eval_loss", "val_loss"),
                         "callbacks.checkpoint.monitor=val/loss callbacks.checkpoint.mode=min"),
@@ -225,7 +226,7 @@ _BY_VALUE: Mapping[str, Mapping[str, str]] = {
     "use_wandb wandb_project project": {"": _logger("wandb")},
     "report_to log_with": {**{name: _logger(name) for name in _LOGGERS}, "tensorboard": "logger=default",
                            "none": "logger=none", "comet_ml": _logger("comet")},
-    "tensorboard tb": _switch("logger=default", "logger=none"),
+    "tensorboard tb": switch("logger=default", "logger=none"),
     "rdzv_endpoint rdzv_backend rdzv_id master_addr master_port node_rank machine_rank standalone":
         {"": _RENDEZVOUS},
     "name run_name exp_name experiment_name": {"": "tags=[{}]"},

@@ -3,8 +3,9 @@
 import re
 from typing import Any
 
-_WORDS = {"yes": "true", "on": "true", "1": "true", "no": "false", "off": "false", "0": "false",
-          "none": "null", "nil": "null"}  # fmt: skip
+from .known_names import switch
+
+_WORDS = {**switch("true", "false"), "none": "null", "nil": "null"}
 
 
 def respell(value: Any) -> str:
@@ -17,4 +18,5 @@ def respell(value: Any) -> str:
         return str(int(value))
     if re.fullmatch(r"\d+(x\d+)+", text):
         return f"[{text.replace('x', ',')}]"
-    return _WORDS.get(text, "")
+    found = _WORDS.get(text, "")
+    return "" if found == text else found

@@ -168,8 +168,7 @@ def _unknown_option(key: str, value: Any, takes: Sequence[str]) -> Problem:
 def _type_problem(key: str, value: Any, hint: Any) -> Iterator[Problem]:
     if not fits(value, hint):
         close = find_value(key, str(value))[0] or nearest(str(value), _literals(hint))
-        meant = respell(value)
-        if not close and meant and fits(json.loads(meant), hint):
+        if not close and (meant := respell(value)) and fits(json.loads(meant), hint):
             close = meant
         yield Problem(key, f"must be {describe_annotation(hint)}", value, f"{key}={close}" if close else "")
 

@@ -69,7 +69,7 @@ def warning(others: float, processors: int, threads: int, workers: int) -> str |
     text = f"this machine is busy: other processes kept {others:.1f} of the {processors} cores while this run started"
     left = max(1, int(processors - others + _SPARE))
     if left // workers < threads and threads > 1:
-        if not _sleeps(os.environ):
+        if not _threads_sleep():
             return f"{text}. Threads spin while they wait for each other; they sleep with OMP_WAIT_POLICY=passive"
         fewer = f"OMP_NUM_THREADS={max(1, left // workers)}"
         return f"{text}. Threads that wait for each other can be slower than fewer: {fewer}"
@@ -78,9 +78,9 @@ def warning(others: float, processors: int, threads: int, workers: int) -> str |
     return f"{text}. Expect it to be slower"
 
 
-def _sleeps(environment: Mapping[str, str]) -> bool:
+def _threads_sleep() -> bool:
     """Whether OpenMP's threads sleep while they wait: by default they take the processors from those they wait for."""
-    return environment.get("OMP_WAIT_POLICY", "").strip().lower() == "passive"
+    return os.environ.get("OMP_WAIT_POLICY", "").strip().lower() == "passive"
 
 
 _start: CpuTime | None = None

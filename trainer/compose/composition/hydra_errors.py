@@ -8,7 +8,6 @@ from typing import Any
 
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
@@ -22,7 +21,7 @@ from ..hydra_compat import yaml_file
 from ..known_names import find_choice, find_equivalent, photographs_at, timm_choice
 from ..validation import unknown_key
 from .remedies import as_command
-from .request import CompositionRequest, spellings
+from .request import CompositionRequest, parse_override, spellings
 from .several_values import join_words, one_more, several_values
 
 _LONG = 500
@@ -84,10 +83,10 @@ def _readable(typed: str, request: CompositionRequest) -> str:
     """The remedy for an override that Hydra cannot parse; "" if what is meant is not clear."""
     key, _, value = typed.partition("=")
     name = key.lstrip("+")
-    now = OmegaConf.select(OmegaConf.create(request.values_without(name)), name, throw_on_missing=False)
+    now = request.value_without(name)
     is_text = (now is None or isinstance(now, str)) and name not in request.groups()
     meant = f"{key}={_repair(value, OmegaConf.is_list(now))}"
-    if meant == typed or " " in meant or (is_text and exists(value)) or not (parsed := _parse(meant)):
+    if meant == typed or " " in meant or (is_text and exists(value)) or not (parsed := parse_override(meant)):
         quoted = value.replace("'", "\\'")
         return f"\"{key}='{quoted}'\"" if is_text else ""
     if parsed.is_sweep_override():
@@ -102,13 +101,6 @@ def _repair(value: str, is_list: bool) -> str:
     if re.fullmatch(r"\([^()]*\)", bare):
         return f"[{bare[1:-1]}]" if is_list else bare[1:-1]
     return _balance(bare) if bare[:1] in ("[", "{") else bare
-
-
-def _parse(override: str) -> Override | None:
-    try:
-        return OverridesParser.create().parse_override(override)
-    except (HydraException, ValueError):
-        return None
 
 
 def _balance(value: str) -> str:

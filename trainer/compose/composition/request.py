@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from ...base.errors import ConfigError
 
@@ -55,9 +56,21 @@ class CompositionRequest:
         except ConfigError:
             return self.loader.plain_values(self.config_name, [])
 
+    def value_without(self, key: str) -> Any:
+        """The value that a key has without its override; None if it has none."""
+        return OmegaConf.select(OmegaConf.create(self.values_without(key)), key, throw_on_missing=False)
+
     @staticmethod
     def key_of(override: str) -> str:
         return re.sub(r"^[+~]+", "", override.split("=")[0])
+
+
+def parse_override(text: str) -> Override | None:
+    """The override; None if Hydra cannot parse it."""
+    try:
+        return OverridesParser.create().parse_override(text)
+    except (HydraException, ValueError):
+        return None
 
 
 def spellings(key: str) -> tuple[str, ...]:

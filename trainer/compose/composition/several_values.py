@@ -3,9 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
@@ -13,7 +11,7 @@ from ...base.errors import ConfigError, refuse
 from ..known_names import find_equivalent
 from ..validation import dotted_keys, schema_keys, unknown_key
 from .remedies import as_command
-from .request import CompositionRequest
+from .request import CompositionRequest, parse_override
 
 GROUPS_OF_SEVERAL = ("callbacks", "logger", "augment")
 """Groups of which a run takes several files: callbacks=[default,ema]."""
@@ -27,11 +25,9 @@ def join_words(typed: str, request: CompositionRequest) -> list[str]:
     while end + 1 < len(words) and re.search(r"[,\[{]$", words[end]) and "=" not in words[end + 1]:
         end += 1
     joined = "".join(words[index : end + 1])
-    try:
-        OverridesParser.create().parse_overrides([joined])
-    except (HydraException, ValueError):
+    if end == index or parse_override(joined) is None:
         return []
-    return [*words[:index], joined, *words[end + 1 :]] if end > index else []
+    return [*words[:index], joined, *words[end + 1 :]]
 
 
 def several_values(match: re.Match[str], request: CompositionRequest) -> ConfigError:
@@ -67,8 +63,7 @@ def refuse_several(override: Override, overrides: Sequence[str]) -> None:
 
 def _takes_list(key: str, value: str, request: CompositionRequest) -> bool:
     """Whether several values of a key may be meant as one list: its value now is one, or it is a group of several."""
-    now = OmegaConf.select(OmegaConf.create(request.values_without(key)), key, throw_on_missing=False)
-    return key in GROUPS_OF_SEVERAL or OmegaConf.is_list(now)
+    return key in GROUPS_OF_SEVERAL or OmegaConf.is_list(request.value_without(key))
 
 
 def one_more(match: re.Match[str], request: CompositionRequest) -> ConfigError:
