@@ -245,7 +245,8 @@ def usable_kind(config: Config) -> str:
 def choose_kernels(config: Config) -> None:
     """Settings of torch by which it chooses among its kernels, for the whole process."""
     trainer = config.trainer
-    torch.use_deterministic_algorithms(trainer.deterministic)
+    if trainer.deterministic != torch.are_deterministic_algorithms_enabled():  # it imports torch's compiler
+        torch.use_deterministic_algorithms(trainer.deterministic)
     if trainer.benchmark or trainer.deterministic:  # else what the user's code has set stays
         torch.backends.cudnn.benchmark = not trainer.deterministic
     if trainer.matmul_precision is not None:

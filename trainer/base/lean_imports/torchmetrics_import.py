@@ -1,5 +1,5 @@
 # pyright: reportPrivateUsage=false
-"""Imports of libraries without what they import for another library's sake. Read in torchmetrics 1.9.0."""
+"""Import of torchmetrics without audio and torchvision. Read in torchmetrics 1.9.0."""
 
 import sys
 from collections.abc import Generator, Sequence
