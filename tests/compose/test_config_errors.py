@@ -55,6 +55,8 @@ MISTAKES = [
     mistake("a mapping for torch's optimizer", "optimizer.weight_decay={a:1}", "optimizer.weight_decay",
             "must be a number"),
     mistake("one value in place of a list", "model=mlp model.hidden=7", "model.hidden = 7", "must be a list, each"),
+    mistake("data that are not named hide nothing", "dataset=image_folder optimizer.lr=1e-3x batch_size=-1",
+            "there are 3 mistakes", "dataset.root\n", "must be given", "batch_size = -1", "optimizer.lr = 1e-3x"),
     # groups and choices
     mistake("typo in a group", "modle=mlp", "modle = mlp", "did you mean model?", "override 'modle=mlp'", "model=mlp"),
     mistake("typo in a choice", "model=lenet6", "model = lenet6", "model can be airbench, ", "did you mean lenet5?",
@@ -327,7 +329,7 @@ def test_damaged_checkpoint_is_refused_before_anything_changes(here: Path, capsy
 
 WITHOUT_TORCH = [
     "--help", "trainer.max_epoch=3", "model=lenet6", "seed=x", "batch_size=0", "-m seed=1,x",
-    "model._target_=os.system", "model._target_=torch.hub.load",
+    "dataset=image_folder model=mlp", "model._target_=os.system", "model._target_=torch.hub.load",
     "task._target_=lightning.pytorch.LightningModule +callbacks.a._target_=pickle.loads",
 ]  # fmt: skip
 IMPORTED = """

@@ -31,6 +31,7 @@ from .hydra_node import hydra_problems
 from .leftover_keys import Leftover, drop_from_composition, leftovers, not_taken, notices
 from .pinned_weights import with_pinned_weights
 from .provenance import Given, Origin
+from .signatures import signature_problems
 from .validation import dotted_keys, validate_values
 
 MAIN = "pkg://leyden.conf"
@@ -123,15 +124,22 @@ class Composer:
         """The error, with the wrong values of the overrides that have no part in it."""
         others = without(overrides, error.problems)
         typed = {key_of(override) for override in others}
-        if len(others) in (0, len(overrides)):
+        without_data = any(problem.key.removeprefix("dataset.") in DATA_FOLDERS for problem in error.problems)
+        if not others or (len(others) == len(overrides) and not without_data):
             return error
         try:
-            validate_values(self.freeze_values(self.compose_with_hydra(others)))
+            composed = self.compose_with_hydra(others)
+            name_missing_data(composed)
+            config = validate_values(self.freeze_values(composed))
+            if without_data:  # else no class is imported before all values are right
+                make_importable(config)
+                raise_all(signature_problems(config, given=typed))
         except ConfigError as further:
             more = further.with_places(self.origin(others).where).problems
             keys = {problem.key for problem in error.problems}
             own = [problem for problem in more if problem.key in typed - keys]
-            return ConfigError(*error.problems, *own, context=error.context)
+            if own:
+                return self._with_wrong_values(ConfigError(*error.problems, *own, context=error.context), overrides)
         return error
 
     def with_remedies(self, error: ConfigError, overrides: Sequence[str]) -> ConfigError:

@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -56,9 +56,11 @@ def refused_names(config: Config) -> Iterator[Problem]:
             yield Problem(f"{key}._target_", reason, node.target, REMEDY)
 
 
-def signature_problems(config: Config) -> Iterator[Problem]:
-    """Arguments that the constructors of the named classes do not take."""
+def signature_problems(config: Config, given: Collection[str] | None = None) -> Iterator[Problem]:
+    """Arguments that the constructors of the named classes do not take. `given`: of classes with one of these keys."""
     for key, node in target_nodes(config):
+        if given is not None and not any(name.startswith(f"{key}.") for name in given):
+            continue
         if isinstance(node, Problem):
             yield node
         else:
