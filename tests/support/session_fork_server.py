@@ -8,6 +8,7 @@ import ctypes
 import os
 import runpy
 import sys
+from importlib import import_module
 from pathlib import Path
 
 from leyden.trainer.entrypoints.fork_server import serve
@@ -19,6 +20,7 @@ _MS_SLAVE, _MS_REC, _MNT_DETACH = 1 << 19, 1 << 14, 2  # sys/mount.h
 
 
 def main() -> None:
+    import_module("torch._dynamo.utils")  # once for all tests that compile, shard or check a network on the meta device
     own = _folders()
     started = serve(int(sys.argv[1]), int(sys.argv[2]))
     if _folders() != own:
