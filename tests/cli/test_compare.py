@@ -140,7 +140,6 @@ def test_mistakes_are_named(sweep: Path, capsys: pytest.CaptureFixture[str], wor
     assert [path.name for path in sweep.parent.iterdir()] == ["S"]
 
 
-@pytest.mark.slow
 def count_calls(folders: Sequence[Path]) -> int:
     """Calls of functions that a comparison makes."""
     calls = 0
@@ -159,6 +158,7 @@ def count_calls(folders: Sequence[Path]) -> int:
     return calls
 
 
+@pytest.mark.slow
 def test_hundreds_of_runs_are_compared_with_few_calls_and_no_torch(tmp_path: Path, freeze: Freeze) -> None:
     """The seconds of 2,000 are measured by benchmarks/command_speed.py; here their calls of functions are counted."""
     text = (freeze("one", "model=mlp") / "config.yaml").read_text()

@@ -22,7 +22,8 @@ assert scipy.signal.butter(2, 0.5)
 import scipy.signal, torchmetrics, torch
 assert scipy.signal.find_peaks([0, 1, 0])[0].tolist() == [1]
 assert torchmetrics.AUROC(task="binary")(torch.tensor([0.1, 0.9]), torch.tensor([0, 1])) == 1
-assert not [finder for finder in sys.meta_path if type(finder).__module__.endswith(".torchmetrics_import")]
+left = [type(finder).__module__ for finder in sys.meta_path if type(finder).__module__.startswith("leyden.")]
+assert left == ["leyden.trainer.base.lean_imports.compiler"]
 """
 
 
