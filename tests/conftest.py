@@ -113,13 +113,15 @@ def environment_is_put_back_after_the_module() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def environment_is_put_back() -> Iterator[None]:
-    """Runs in this process set variables of Gloo and of the process group, which later tests would inherit."""
+    """Runs in this process set variables of Gloo and of the process group, and append the current folder to sys.path:
+    what later tests would inherit, or pass by."""
     yield from _put_back()
 
 
 def _put_back() -> Iterator[None]:
-    before = dict(os.environ)
+    before, path = dict(os.environ), list(sys.path)
     yield
+    sys.path[:] = path
     for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
         del os.environ[name]
     os.environ.update(before)

@@ -57,6 +57,9 @@ MISTAKES = [
     mistake("one value in place of a list", "model=mlp model.hidden=7", "model.hidden = 7", "must be a list, each"),
     mistake("data that are not named hide nothing", "dataset=image_folder optimizer.lr=1e-3x batch_size=-1",
             "there are 3 mistakes", "dataset.root\n", "must be given", "batch_size = -1", "optimizer.lr = 1e-3x"),
+    mistake("data that are not named, beside a number from the environment",
+            "dataset=image_folder optimizer.lr=${oc.env:NOT_SET,0.1} optimizer.foo=1",
+            "there are 2 mistakes", "dataset.root\n", "optimizer.foo"),
     # groups and choices
     mistake("typo in a group", "modle=mlp", "modle = mlp", "did you mean model?", "override 'modle=mlp'", "model=mlp"),
     mistake("typo in a choice", "model=lenet6", "model = lenet6", "model can be airbench, ", "did you mean lenet5?",

@@ -130,10 +130,8 @@ class Composer:
         try:
             composed = self.compose_with_hydra(others)
             name_missing_data(composed)
-            config = validate_values(self.freeze_values(composed))
-            if without_data:  # else no class is imported before all values are right
-                make_importable(config)
-                raise_all(signature_problems(config, given=typed))
+            # without data, too, no class is imported before all values are right
+            self._check_values_alone(composed, typed if without_data else ())
         except ConfigError as further:
             more = further.with_places(self.origin(others).where).problems
             keys = {problem.key for problem in error.problems}
@@ -141,6 +139,17 @@ class Composer:
             if own:
                 return self._with_wrong_values(ConfigError(*error.problems, *own, context=error.context), overrides)
         return error
+
+    def _check_values_alone(self, composed: DictConfig, arguments: Collection[str]) -> None:
+        """Check the values, and those arguments of classes, without the rules between keys."""
+        try:
+            config = validate_values(self.freeze_values(composed))
+            make_importable(config)
+            raise_all(signature_problems(config, given=arguments))
+        except ConfigError as error:
+            if not read_as_typed(composed, [problem.key for problem in error.problems]):
+                raise
+            self._check_values_alone(composed, arguments)
 
     def with_remedies(self, error: ConfigError, overrides: Sequence[str]) -> ConfigError:
         """The error with only the remedies that work."""
