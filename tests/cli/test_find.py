@@ -21,7 +21,6 @@ QUICK = ["model=mlp", "model.hidden=[16]", "dataset.image_size=8"]
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))  # each test has a mine.py of its own
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     return tmp_path
 

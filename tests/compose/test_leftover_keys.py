@@ -121,7 +121,6 @@ CASES = [
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "mine", raising=False)
     (tmp_path / "mine.py").write_text(MINE)
     return tmp_path

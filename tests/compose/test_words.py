@@ -2,7 +2,6 @@
 
 import re
 import shlex
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from leyden.trainer.compose.known_names import find_value
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     for name in ("cat", "dog"):
         (tmp_path / "photos" / name).mkdir(parents=True)
     (tmp_path / "c.yaml").write_text("defaults: [train, _self_]\nseed: 3\n")

@@ -328,11 +328,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def run(trained: Path, here: Path) -> Iterator[Path]:
+def run(trained: Path, here: Path) -> Path:
     shutil.copytree(trained, here / "run")
-    before = list(sys.path)
-    yield here / "run"
-    sys.path[:] = before
+    return here / "run"
 
 
 def given_away(folder: Path, only: str = "config.yaml") -> None:

@@ -47,11 +47,10 @@ def readers() -> list[threading.Thread]:
 
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
-    gc.collect()
-    wait_until(lambda: not readers(), 3)
     yield
-    gc.collect()
-    wait_until(lambda: not readers(), 3)
+    if readers():
+        gc.collect()
+        wait_until(lambda: not readers())
 
 
 def waiting(freeze: Freeze, name: str, *overrides: str, share: tuple[int, int] = (0, 1)) -> ImageData:

@@ -41,7 +41,6 @@ KILLS = int(os.environ.get("LEYDEN_KILLS", "4"))
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder; and every process computes with one thread, so that sums come out alike."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("PYTHONPATH", str(MODULES))
     threads = torch.get_num_threads()

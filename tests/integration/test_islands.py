@@ -5,6 +5,7 @@ import os
 import pkgutil
 import re
 from collections import Counter, defaultdict
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from statistics import quantiles
@@ -17,11 +18,16 @@ ISLANDS = ("conf", "trainer", "datasets", "models")
 FILES = [path for island in ISLANDS for path in sorted((ROOT / island).rglob("*.py"))]
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
 def imported(path: Path) -> set[str]:
     """Absolute names of everything that a file imports, relative imports resolved."""
     package = ["leyden", *path.relative_to(ROOT).parent.parts]
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -50,7 +56,7 @@ def test_the_trainer_names_no_model_and_no_dataset() -> None:
     named = {p.stem for island in ("models", "datasets") for p in (ROOT / island).glob("*.py")} - {"__init__", "files"}
     named -= {"augment", "decode", "hashing", "synthetic"}  # words of the trade, not names of ours
     for path in (ROOT / "trainer").rglob("*.py"):
-        code = ast.parse(path.read_text())
+        code = parsed(path)
         strings = {n.value for n in ast.walk(code) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
         names = {n.id for n in ast.walk(code) if isinstance(n, ast.Name)}
         assert not [text for text in strings if re.search(r"leyden\.(models|datasets)\.\w", text)], path
@@ -90,7 +96,7 @@ def test_what_has_a_contract_is_not_looked_up_by_name() -> None:
     found = set[str]()
     for path in (ROOT / "trainer").rglob("*.py"):
         file = str(path.relative_to(ROOT / "trainer"))
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1):
                 continue
             if node.func.id not in ("getattr", "hasattr") or not isinstance(node.args[1], ast.Constant):
@@ -126,7 +132,7 @@ def test_a_stranger_finds_the_way() -> None:
     named: dict[str, list[str]] = defaultdict(list)
     lengths: list[int] = []
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 named[node.name].append(str(path))
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

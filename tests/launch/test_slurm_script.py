@@ -34,7 +34,6 @@ PIPELINE = "-m hydra/launcher=pipeline topology=slurm topology.device.kind=cpu t
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder on a machine without Slurm."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("PATH", str(tmp_path))
     return tmp_path
 

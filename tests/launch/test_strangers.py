@@ -63,7 +63,7 @@ class Watch:
         assert not self.taken
 
     def _watch(self, roots: Sequence[int], stop: threading.Event) -> None:
-        while not stop.wait(0.02):
+        while not stop.wait(0.05):
             for root in roots:
                 with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                     top = psutil.Process(root)

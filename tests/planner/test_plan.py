@@ -168,7 +168,6 @@ def test_a_new_strategy_is_planned_by_its_own_file(
 ) -> None:
     (tmp_path / "users_own.py").write_text(USERS)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     words = [*MLP, *CLUSTER, "strategy=ddp"]
     (found,) = planned(capsys, *words, "strategy._target_=users_own.Rings")["plans"]
     parameters = sum(a * b + b for a, b in ((256, 64), (64, 64), (64, 10)))

@@ -1,7 +1,6 @@
 """Runs on a cluster of Slurm's: submitted, held half-way, compared with uninterrupted ones."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,6 @@ TWO_NODES = [*ONE_NODE, "topology.nodes=2", "strategy=ddp"]
 def submitting_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Makes it the current folder, from which Slurm's jobs import slurm_examples."""
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setenv("PYTHONPATH", str(MODULES))
     # a worker alone on its node would compute with more threads than one of two, and sum in another order
     monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -169,13 +169,14 @@ def raise_all(problems: Iterable[Problem]) -> None:
 
 
 def nearest(name: str, allowed: Iterable[str], cutoff: float = 0.77) -> str | None:
-    """The allowed name that the user probably meant: one with this prefix, or with a similar spelling.
+    """The allowed name that the user probably meant: one with this prefix, these letters, or a similar spelling.
 
     Args:
         cutoff: the smallest ratio of common characters (difflib's), between 0 and 1.
     """
     names = {known.lower(): known for known in allowed}
     close = [known for known in names if len(name) > 2 and known.startswith(name.lower())]
+    close += [known for known in names if len(name) > 2 and sorted(known) == sorted(name.lower())]  # dpd: ddp
     close += get_close_matches(name.lower(), names, n=1, cutoff=cutoff)
     return names[close[0]] if close else None
 

@@ -124,4 +124,9 @@ def _file(parts: list[str]) -> Path | None:
             spec = PathFinder.find_spec(".".join(parts[:depth]), places)
     if spec is None or spec.origin is None:
         return None
-    return Path(spec.origin).resolve() if spec.has_location else STDLIB
+    return _resolved(spec.origin) if spec.has_location else STDLIB
+
+
+@cache
+def _resolved(file: str) -> Path:
+    return Path(file).resolve()
