@@ -6,6 +6,7 @@ LEYDEN_CIFAR10=PATH is what `dataset.root` takes. A plan is of topology=dgx_h100
 data sheet's: nothing is measured before it is made.
 """
 
+import gc
 import json
 import os
 import subprocess
@@ -95,6 +96,7 @@ def measured(device: str, options: tuple[str, ...]) -> tuple[float, int]:
     train, _ = on_one_batch(device, ["dataset.samples=512", *options])
     train(WARM_UP)
     if device == "cuda":
+        gc.collect()  # networks of earlier checks, which hold themselves
         torch.cuda.reset_peak_memory_stats()
     seconds = min(timed(device, train, STEPS) for _ in range(3))
     return seconds, torch.cuda.max_memory_allocated() if device == "cuda" else 0

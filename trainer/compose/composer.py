@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hydra import version
 from hydra.core.config_search_path import SearchPathQuery
@@ -35,6 +35,7 @@ from .signatures import signature_problems
 from .validation import dotted_keys, validate_values
 
 MAIN = "pkg://leyden.conf"
+Checked = TypeVar("Checked")
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,6 @@ class Composer:
         try:
             composed = self.compose_with_hydra(others)
             name_missing_data(composed)
-            # without data, too, no class is imported before all values are right
             self._check_values_alone(composed, typed if without_data else ())
         except ConfigError as further:
             more = further.with_places(self.origin(others).where).problems
@@ -142,14 +142,14 @@ class Composer:
 
     def _check_values_alone(self, composed: DictConfig, arguments: Collection[str]) -> None:
         """Check the values, and those arguments of classes, without the rules between keys."""
-        try:
-            config = validate_values(self.freeze_values(composed))
-            make_importable(config)
-            raise_all(signature_problems(config, given=arguments))
-        except ConfigError as error:
-            if not read_as_typed(composed, [problem.key for problem in error.problems]):
-                raise
-            self._check_values_alone(composed, arguments)
+
+        def check(values: dict[str, Any]) -> None:
+            config = validate_values(values)
+            if arguments:  # no class is imported before all values are right
+                make_importable(config)
+                raise_all(signature_problems(config, given=arguments))
+
+        self._check_typed(composed, check)
 
     def with_remedies(self, error: ConfigError, overrides: Sequence[str]) -> ConfigError:
         """The error with only the remedies that work."""
@@ -179,15 +179,23 @@ class Composer:
 
     def _check_run(self, composed: DictConfig) -> ComposedRun:
         raise_all(hydra_problems(composed.hydra))
-        values = self.freeze_values(composed)
-        try:
+
+        def check(values: dict[str, Any]) -> ComposedRun:
             config = validate_values(values)
             check_values(config, planned=self.plans)
+            return ComposedRun(config, values, composed)
+
+        return self._check_typed(composed, check)
+
+    def _check_typed(self, composed: DictConfig, check: Callable[[dict[str, Any]], Checked]) -> Checked:
+        """What a check of the values returns, if need be after texts were read as values of the type that is wanted."""
+        values = self.freeze_values(composed)
+        try:
+            return check(values)
         except ConfigError as error:
             if not read_as_typed(composed, [problem.key for problem in error.problems]):
                 raise
-            return self._check_run(composed)
-        return ComposedRun(config, values, composed)
+            return self._check_typed(composed, check)
 
     def validate_classes(self, run: ComposedRun, overrides: Sequence[str], context: str = "") -> ComposedRun:
         """Import the classes that a run names and validate its values against them.

@@ -12,8 +12,10 @@ from ...core.callback_contract import CallbackContract
 from ...core.communication.plain_values import broadcast_value
 from ...core.state import RunState
 
-_LARGEST, _MARGIN = 800, 90
-"""Pixels of the matrix, and of the names next to it."""
+_SMALLEST, _LARGEST, _MARGIN = 480, 800, 90
+"""Pixels of the matrix, at least for its title, and at most; of the names next to it."""
+_CELL = 48
+"""Pixels of a cell that has room for a count."""
 _NAMED = 40
 """Maximum number of classes with names."""
 _WHITE, _BLUE = torch.full((3,), 255.0, dtype=torch.float64), torch.tensor([8.0, 48.0, 107.0], dtype=torch.float64)
@@ -91,8 +93,8 @@ def picture(counts: Tensor, names: Sequence[str] | None = None) -> Image.Image:
         names: of the classes; without names, or with too many classes, their numbers.
     """
     classes = len(counts)
-    cell = max(1, _LARGEST // classes)
-    image = Image.new("RGB", (_MARGIN + classes * cell + 10, _MARGIN + classes * cell + 10), "white")
+    cell = max(1, min(_LARGEST // classes, max(_CELL, _SMALLEST // classes)))
+    image = Image.new("RGB", (_MARGIN + classes * cell + 34, _MARGIN + classes * cell + 10), "white")
     shares = counts.double() / counts.sum(1, keepdim=True).clamp(min=1)
     colours = torch.lerp(_WHITE, _BLUE, shares[:, :, None]).round().to(torch.uint8)
     heat = Image.fromarray(colours.numpy()).resize((classes * cell, classes * cell), Image.Resampling.NEAREST)
