@@ -8,8 +8,9 @@ import sys
 # before torch is loaded: two threads of a net of 1,000 weights spin for each other, on cores that other tests want
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-# Woken threads do not preempt running ones, in every process of the tests. Gloo's thread polls for a lock that a
-# preempted thread holds: four workers on two cores took 1.6 times as long, and four times as much of the system's time.
+# Woken threads do not preempt running ones, in every process of the tests. With fewer cores than workers, Gloo's
+# threads spin in epoll_wait, presumably while a preempted thread holds the lock of a connection: tests of the butterfly
+# took 1.5 times as long, and four times as much of the system's time.
 if hasattr(os, "sched_setscheduler"):
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
