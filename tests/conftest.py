@@ -15,7 +15,7 @@ if hasattr(os, "sched_setscheduler"):
     os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from pool import Pool
 from runs import TINY, Freeze, Processes
 from slurm_cluster import SlurmCluster
 
+from leyden.trainer.base.process import collector_paused
 from leyden.trainer.compose.composer import Composer
 from leyden.trainer.compose.composition.resolved_values import without_hydra
 from leyden.trainer.entrypoints.start import start
@@ -46,12 +47,23 @@ _MOST_RERUNS = 10
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    _spread_rooms(items)
     rows: Counter[str] = Counter()
     for item in items:
         _mark_rows(item, rows)
         # real processes on a machine that may be busy; what ran into its time limit would only do it again
         if item.get_closest_marker("slow") or item.get_closest_marker("machine"):
             item.add_marker(pytest.mark.flaky(reruns=2, rerun_except="from pytest-timeout"))
+
+
+def _spread_rooms(items: list[pytest.Item]) -> None:
+    """Spreads the files of each folder over the session: those of launching wait most of the time, those of strategies
+    compute, and two that run at a time are to be of both kinds."""
+    folders: dict[Path, list[Path]] = {}
+    for path in dict.fromkeys(item.path for item in items):
+        folders.setdefault(path.parent, []).append(path)
+    places = {file: (n + 0.5) / len(files) for files in folders.values() for n, file in enumerate(files)}
+    items.sort(key=lambda item: (places[item.path], item.path))
 
 
 def _mark_rows(item: pytest.Item, rows: Counter[str]) -> None:
@@ -65,9 +77,13 @@ def _mark_rows(item: pytest.Item, rows: Counter[str]) -> None:
     rows[test] += 1
 
 
-def pytest_collection_finish() -> None:
-    """What is imported by now stays: the collector need not look at it in every test."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is imported by its end stays: the garbage collector need not look at it in every test."""
+    with collector_paused():
+        collected = yield
+        gc.freeze()
+    return collected
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -95,7 +95,7 @@ def _in_namespace(command: Any) -> tuple[dict[str, str], Any]:
 
 
 def _module(command: Any) -> tuple[str, Sequence[str]] | None:
-    """Module and arguments of `python [-P] -m leyden...`, or a pool's script and its arguments; None for another
+    """Module and arguments of `python [-P] -m leyden...`, `python -m pytest`, or a pool's script; None for another
     command."""
     if not isinstance(command, Sequence) or isinstance(command, str):
         return None
@@ -106,7 +106,7 @@ def _module(command: Any) -> tuple[str, Sequence[str]] | None:
     if words[0] != sys.executable or flags not in ([], ["-P"]):
         return None
     name, *arguments = words[words.index("-m") + 1 :]
-    if name.split(".")[0] != "leyden":
+    if name.split(".")[0] not in ("leyden", "pytest"):
         return None
     return ("leyden.__main__" if name == "leyden" else name), arguments
 

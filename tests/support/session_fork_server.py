@@ -33,6 +33,8 @@ def main() -> None:
         sys.path.insert(0, str(Path(started).parent))
         runpy.run_path(started, run_name="__main__")
     else:
+        if started == "pytest":
+            sys.path.insert(0, os.getcwd())
         runpy.run_module(started, run_name="__main__", alter_sys=True)
 
 

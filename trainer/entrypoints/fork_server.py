@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ..base.process import end_with_parent, set_name
+from ..base.process import collector_paused, end_with_parent, set_name
 from ..base.signals import interrupts_deferred
 from ..config.schema import Config
 from ..launch.child_process import ChildProcess
@@ -86,7 +86,7 @@ def prepare_agent(config: Config) -> None:
 def _preload() -> dict[str, str]:
     """Import what the forked processes need. Returns the environment variables that libraries have set meanwhile."""
     before = dict(os.environ)
-    with interrupts_deferred():
+    with interrupts_deferred(), collector_paused():
         for module in _PRELOADED:
             importlib.import_module(module)
     return {name: value for name, value in os.environ.items() if name not in before}
