@@ -89,6 +89,7 @@ def _preload() -> dict[str, str]:
     with interrupts_deferred(), collector_paused():
         for module in _PRELOADED:
             importlib.import_module(module)
+        gc.freeze()  # also for the client: what its collector writes to would be copied
     return {name: value for name, value in os.environ.items() if name not in before}
 
 
