@@ -196,6 +196,23 @@ def test_the_imports_leave_cuda_alone() -> None:
 
 
 @pytest.mark.slow
+def test_what_a_run_imports_is_frozen_for_the_garbage_collector() -> None:
+    """Also that of a run in the command's own process, which forks none."""
+    code = (
+        "import gc, sys\n"
+        "from leyden.trainer.compose.composer import Composer\n"
+        "from leyden.trainer.entrypoints.fork_server import prepare\n"
+        "def check(config):\n"
+        "    prepare(config)\n"
+        "    assert gc.isenabled()\n"
+        "    assert gc.get_freeze_count() > 100_000, gc.get_freeze_count()\n"
+        "    assert 'leyden.trainer.engine.train' in sys.modules\n"
+        "Composer().run(['model=mlp'], check)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.slow
 def test_a_sweep_in_this_process_leaves_no_fork_server_to_the_next_run(tmp_path: Path) -> None:
     """Its environment is that of the sweep."""
     assert main(["-m", *TINY, "seed=1,2", "trainer.max_steps=1", f"hydra.sweep.dir={tmp_path / 'sweep'}"]) == 0

@@ -16,7 +16,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from ..base.errors import ConfigError, Problem, raise_all, refuse
 from ..base.paths import absolute
-from ..base.process import collector_paused
 from ..config.schema import DATA_FOLDERS, Config, with_processes_node
 from ..config.targets import make_importable
 from ..runs.folder import Claim, claim
@@ -105,7 +104,6 @@ class Composer:
             set_output_dir(composed, run_dir_of(composed))
         return composed
 
-    @collector_paused()
     def run(self, overrides: Sequence[str], before_classes: Callable[[Config], None] | None = None) -> ComposedRun:
         """Compose, resolve and validate one run.
 

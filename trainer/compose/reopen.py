@@ -14,7 +14,6 @@ import yaml
 from ..base import limited_yaml
 from ..base.atomic_file import write_atomically
 from ..base.errors import ConfigError, Problem, nearest, refuse, spell_value
-from ..base.process import collector_paused
 from ..base.untrusted_file import DamagedFile
 from ..config.evaluation_views import VARIABLE, EvaluationViews
 from ..config.schema import DATA_FOLDERS, EVALUATION_DEVICE, Config
@@ -44,7 +43,6 @@ class FrozenRun:
     resolved: dict[str, Any] = field(default_factory=dict)
     """Values that depend on the host, resolved for this one; recorded with the other changes."""
 
-    @collector_paused()
     def validate_reopened(self, before_classes: Callable[[Config], None] | None = None) -> Config:
         """The config, if it can run on this machine.
 

@@ -53,17 +53,20 @@ def prepare(config: Config) -> None:
 
 
 def prepare_agent(config: Config) -> None:
-    """Fork a fork server from this process for the processes of a run on this machine, unless it is the only one.
+    """Import what a run on this machine needs, and fork a fork server from this process for the run's processes, unless
+    this is the only one.
 
     To be called before this process has used torch, imported the user's code, started threads or drawn random numbers:
     they begin as it is now. A process that is more than that starts a fork server in an interpreter of its own.
     """
-    started = config.processes is not None and (not is_alone(config) or config.topology.max_restarts > 0)
-    wanted = started and config.topology.start_method == "forkserver"
-    if not wanted or ForkServer.prepared is not None or ("torch" in sys.modules and not ForkServer.forked_this_process):
+    if config.processes is None or ForkServer.prepared is not None:
+        return
+    alone = is_alone(config) and config.topology.max_restarts == 0
+    wanted = alone or config.topology.start_method == "forkserver"
+    if not wanted or ("torch" in sys.modules and not ForkServer.forked_this_process):
         return
     by_imports = _preload()
-    if not can_fork(os.environ) or _has_threads():
+    if alone or not can_fork(os.environ) or _has_threads():
         return
     ours, theirs = socket.socketpair()
     client = os.getpid()
@@ -89,7 +92,8 @@ def _preload() -> dict[str, str]:
     with interrupts_deferred(), collector_paused():
         for module in _PRELOADED:
             importlib.import_module(module)
-        gc.freeze()  # also for the client: what its collector writes to would be copied
+        # else the first collection goes through all of it, and copies what is shared with forked processes
+        gc.freeze()
     return {name: value for name, value in os.environ.items() if name not in before}
 
 

@@ -5,14 +5,13 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from importlib import import_module
 
 from ..base.errors import CannotStart, Explained, Refused
 from ..base.failure_log import log_traceback
 from ..base.heartbeat import START, heartbeat
 from ..base.log import close_log, open_log
 from ..base.printable import printable
-from ..base.process import collector_paused, keep_freed_memory
+from ..base.process import keep_freed_memory
 from ..base.regular_file import NotRegularFile
 from ..base.signals import StopRequest, restore_handlers
 from ..base.system_errors import system_errors
@@ -142,9 +141,7 @@ def _dispatch(job: JobSpec, stop_request: StopRequest) -> str:
         from ..diagnostics.doctor.run import examine
 
         return examine(config, job.run_dir, stop_request)
-    with collector_paused():
-        silence_libraries()
-        import_module("..engine.train", __package__)
+    silence_libraries()
     keep_freed_memory()
     if config.pipeline is not None:
         from ..hopping.worker import work
