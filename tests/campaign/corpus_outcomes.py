@@ -75,7 +75,7 @@ class Corpus:
         self._cpu_s = cpu_s
         self._folder = folder
         self._runner = runner
-        self._trained = trained_run(folder)
+        self._trained = trained_run(folder, runner)
         self._number = 0
 
     def harmless(self, names: Iterable[str]) -> Mapping[str, Measured]:

@@ -1,13 +1,12 @@
 """What an entry of the hostile corpus is, and the folder that its command runs in."""
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from measured_command import Runner
 from PIL import Image
 from runs import TINY
 
@@ -67,7 +66,7 @@ CIFAR = (
 )
 HARMLESS: Mapping[str, Sequence[str]] = {
     "train": TRAIN,
-    "sweep": ("-m", "seed=1,2", *QUIET, "hydra.sweep.dir=out"),
+    "sweep": ("-m", "seed=1", *QUIET, "hydra.sweep.dir=out"),
     "eval": ("eval", "run"),
     "resume": ("resume", "run", "trainer.max_steps=32"),
     "status": ("status", "."),
@@ -78,7 +77,7 @@ HARMLESS: Mapping[str, Sequence[str]] = {
 """Commands on harmless input, whose CPU time and memory the entries' are compared with."""
 
 
-def trained_run(folder: Path) -> Path:
+def trained_run(folder: Path, runner: Runner) -> Path:
     """A finished run of Leyden's own classes, in a folder that does not move."""
     words = [
         *TINY,
@@ -88,7 +87,8 @@ def trained_run(folder: Path) -> Path:
         "trainer.enable_progress_bar=false",
         "hydra.run.dir=trained",
     ]
-    subprocess.run([sys.executable, "-m", "leyden", *words], cwd=folder, check=True, capture_output=True)
+    made = runner(words, folder)
+    assert made.code == 0, made.output
     return folder / "trained"
 
 

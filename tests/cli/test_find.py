@@ -186,8 +186,12 @@ class Needy(Classification):
 
 @pytest.mark.slow
 def test_the_largest_batch_within_a_limit_of_memory(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    big = ["dataset=synthetic", "dataset.samples=4000", "model=mlp", "dataset.image_shape=[3,128,128]"]
-    assert main(["find", "batch_size", *big, "start=512", "memory_gb=0.9", "tolerance=0.9", "hydra.run.dir=out"]) == 0
+    big = ["dataset=synthetic", "dataset.samples=4000", "dataset.image_shape=[3,128,128]"]
+    net = ["model=mlp", "model.hidden=[8]"]
+    assert (
+        main(["find", "batch_size", *big, *net, "start=512", "memory_gb=0.9", "tolerance=0.9", "hydra.run.dir=out"])
+        == 0
+    )
     told = capfd.readouterr().out
     assert "resident set of at most memory_gb=0.9" in told
     assert "does not fit: a worker takes more than 0.9 GB" in told

@@ -161,8 +161,13 @@ STRATEGIES = {
 }
 
 
+IN_CI = ["ddp", "fsdp", "hybrid", "spatial"]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "strategy", [pytest.param(name, marks=[] if name in IN_CI else pytest.mark.campaign) for name in STRATEGIES]
+)
 def test_two_workers_equal_one(teacher: Path, freeze: Freeze, pools: Callable[[int], Pool], strategy: str) -> None:
     model = ["model=local_net", "model.maps=[2]", "model.rf=4"] if strategy == "spatial" else ["model.hidden=[16]"]
     options = [word for word in EXACT if not (strategy == "spatial" and word.startswith("model"))]

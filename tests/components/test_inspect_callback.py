@@ -41,7 +41,7 @@ def test_every_second_epoch_and_the_last_are_drawn(freeze: Freeze) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["butterfly", "easgd"])
+@pytest.mark.parametrize("strategy", ["butterfly", pytest.param("easgd", marks=pytest.mark.campaign)])
 def test_the_first_of_two_workers_draws(freeze: Freeze, pools: Callable[[int], Pool], strategy: str) -> None:
     words = [*RUN, f"strategy={strategy}", "topology.devices_per_node=2", "trainer.max_epochs=2"]
     plain, shown = freeze("plain", *words), freeze("shown", *words, *INSPECT)

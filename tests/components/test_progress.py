@@ -16,7 +16,7 @@ from leyden.trainer.components.callbacks import progress
 from leyden.trainer.components.callbacks.notebook_bar import in_notebook
 from leyden.trainer.entrypoints.start import start
 
-EPOCHS = 25
+EPOCHS = 15
 BAR = rf"epoch \d+ [━╸╺]+ +\d+/{18 * EPOCHS} (after )?\d:\d\d:\d\d [\d-]:[\d-]{{2}}:[\d-]{{2}}( left)?"
 
 

@@ -30,6 +30,11 @@ from leyden.trainer.hardware.topology import CPU_WORKERS_PER_CORE, cores, gpu_co
 pytestmark = pytest.mark.thinned(4)
 
 
+@pytest.fixture(scope="module")
+def composer() -> Composer:
+    return Composer()
+
+
 @dataclass(frozen=True)
 class Mistake:
     name: str
@@ -448,7 +453,9 @@ NEEDS = {
 
 
 @pytest.mark.parametrize("shipped", [path for path in SHIPPED if path.parent != Path()], ids=str)
-def test_every_shipped_yaml_composes_and_names_a_class_that_takes_it(shipped: Path, here: Path) -> None:
+def test_every_shipped_yaml_composes_and_names_a_class_that_takes_it(
+    shipped: Path, here: Path, composer: Composer
+) -> None:
     group, name = str(shipped.parent), shipped.stem
     text = (CONF / shipped).read_text()
     overrides = [f"{group}={name}"]
@@ -460,9 +467,9 @@ def test_every_shipped_yaml_composes_and_names_a_class_that_takes_it(shipped: Pa
         overrides.append(f"dataset.root={here}")
     if name in ("timm", "trackio") and find_spec(name) is None:
         with pytest.raises(ConfigError, match="pip install"):
-            Composer().run(overrides)
+            composer.run(overrides)
         return
-    run = Composer().run([*overrides, *NEEDS.get(str(shipped), [])])
+    run = composer.run([*overrides, *NEEDS.get(str(shipped), [])])
 
     node = getattr(run.config, group, None)
     nodes = node.values() if isinstance(node, dict) else [node]

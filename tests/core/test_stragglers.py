@@ -109,8 +109,9 @@ def test_real_workers(freeze: Freeze, pools: Callable[[int], Pool], strategy: st
     slow = ["model=mlp", "model._target_=straggler_examples.SlowOnRank", f"+model.slow_rank={slow_rank}",
             "+model.seconds=0.004", "+callbacks.windows._target_=straggler_examples.ShortWindows",
             HERE]  # fmt: skip
-    short = ["dataset.image_size=8", "model.hidden=[16]", "batch_size=32", "trainer.max_steps=40",
-             "trainer.log_every_n_steps=5", "topology.devices_per_node=2"]  # fmt: skip
+    short = ["dataset.image_size=8", "model.hidden=[16]", "batch_size=32", "trainer.max_steps=20",
+             "trainer.limit_val_batches=0", "trainer.limit_test_batches=0", "trainer.log_every_n_steps=5",
+             "topology.devices_per_node=2"]  # fmt: skip
     run_dir = freeze("run", *LOCKSTEP[strategy], *slow, *short)
     pools(2).run(run_dir)
     warned = [line for line in (run_dir / "run.log").read_text().splitlines() if "is a straggler" in line]

@@ -174,10 +174,10 @@ def recorded(file: Path, workers: int) -> dict[int, list[str]]:
     return steps
 
 
-def recording(folder: Path, file: Path, workers: int, *more: str) -> list[str]:
+def recording(folder: Path, file: Path, workers: int, epochs: int, *more: str) -> list[str]:
     return options(
-        folder, "augment.batch=null", "trainer.max_epochs=15", "callbacks.checkpoint.every_n_steps=2", "logger=none",
-        "+callbacks.record._target_=reading_examples.RecordBatches", f"+callbacks.record.file={file}",
+        folder, "augment.batch=null", f"trainer.max_epochs={epochs}", "callbacks.checkpoint.every_n_steps=2",
+        "logger=none", "+callbacks.record._target_=reading_examples.RecordBatches", f"+callbacks.record.file={file}",
         "+callbacks.record.pause_s=0.05", "trainer.enable_progress_bar=false", "trainer.exact_dropout=false",
         "topology=cpu", f"topology.devices_per_node={workers}", f"strategy={'ddp' if workers > 1 else 'single'}", *more,
     )  # fmt: skip
@@ -211,24 +211,25 @@ KILLS_OF_A_RUN = 2
 
 def kill(
     freeze: Freeze, processes: Processes, folder: Path, tmp_path: Path, times: int, first: int = 0,
-    seconds: float = math.inf,
+    seconds: float = math.inf, epochs: int = 15,
 ) -> None:  # fmt: skip
     """Kill runs so many times in all, and print what was found.
 
     Args:
         first: number of the first run, by which the runs of several calls differ.
         seconds: no run is begun after them.
+        epochs: of a run.
     """
     draw, number, end = random.Random(first), first, time.monotonic() + seconds
     kills, right = Counter[str](), Counter[str]()
     whole = tmp_path / "whole.txt"
-    assert processes.run(freeze("whole", *recording(folder, whole, 1)))[0] == 0
+    assert processes.run(freeze("whole", *recording(folder, whole, 1, epochs)))[0] == 0
     expected = recorded(whole, 1)
-    assert len(expected) == 15 * STEPS
+    assert len(expected) == epochs * STEPS
     while kills.total() < times and time.monotonic() < end:
         workers, reader = WAYS[number % len(WAYS)]
         file = tmp_path / f"{number}.txt"
-        run_dir = freeze(f"killed{number}", *recording(folder, file, workers, reader))
+        run_dir = freeze(f"killed{number}", *recording(folder, file, workers, epochs, reader))
         way = f"workers: {workers}, `{reader}`"
         count = killed(processes, run_dir, file, draw, min(KILLS_OF_A_RUN, times - kills.total()))
         kills[way] += count
@@ -245,7 +246,7 @@ def test_a_killed_run_goes_on_with_the_same_samples(
     freeze: Freeze, processes: Processes, folder: Path, tmp_path: Path
 ) -> None:
     """Two workers, whose data processes read; the campaign has the other ways, and several kills of a run."""
-    kill(freeze, processes, folder, tmp_path, times=1, first=1)
+    kill(freeze, processes, folder, tmp_path, times=1, first=1, epochs=3)
 
 
 @pytest.mark.campaign

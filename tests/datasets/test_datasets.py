@@ -333,8 +333,15 @@ def first_pixel(dataset: ImageFolder, index: int) -> int:
 
 
 @pytest.mark.thinned(4)
-@pytest.mark.parametrize("build", [as_zip, as_tar])
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    ("build", "method"),
+    [
+        (as_zip, "fork"),
+        (as_tar, "fork"),
+        (as_zip, "spawn"),
+        pytest.param(as_tar, "spawn", marks=pytest.mark.campaign),
+    ],
+)
 def test_image_folder_survives_pickling_and_new_processes(tmp_path: Path, build: Build, method: str) -> None:
     tree = {f"cat/{i:02}.png": encoded((i, 0, 0)) for i in range(30)}
     data = ImageFolder("train", build(tmp_path / "set", tree), image_size=8)

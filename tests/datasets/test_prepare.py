@@ -5,10 +5,10 @@ import os
 import resource
 import shutil
 import signal
-import subprocess
-import sys
 import tarfile
 import time
+from multiprocessing import get_context
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any
 
@@ -152,36 +152,39 @@ def test_interrupted_and_run_again_it_is_byte_identical(
     assert all((out[1] / name).stat().st_mtime_ns == before for name, before in shards.items()), "not written again"
 
 
-SLOW = """
-import sys, time
-from leyden.datasets.shards.prepare import Preparation
-from leyden.datasets.synthetic import Synthetic
-class Slow(Synthetic):
-    def __getitem__(self, index):
-        time.sleep({seconds})
-        return super().__getitem__(index)
-Preparation(sys.argv[1], {{"train": Slow("train", samples=400)}}, shard_size=20, threads=2).run(lambda *_: None)
-"""
+def prepare_slowly(out: Path, seconds: float) -> None:
+    class Slow(Synthetic):
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+            time.sleep(seconds)
+            return super().__getitem__(index)
+
+    Preparation(out, {"train": Slow("train", samples=400)}, shard_size=20, threads=2).run(silent)
 
 
 @pytest.mark.slow
 def test_killed_half_way_and_run_again_it_is_byte_identical(tmp_path: Path) -> None:
     """A process of its own, three kills at random moments."""
 
-    def start(out: str, seconds: float) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen([sys.executable, "-c", SLOW.format(seconds=seconds), str(tmp_path / out)])
+    def start(out: str, seconds: float) -> ForkProcess:
+        process = get_context("fork").Process(target=prepare_slowly, args=(tmp_path / out, seconds))
+        process.start()
+        return process
 
-    assert start("whole", 0.0).wait(100) == 0
+    def code(process: ForkProcess) -> int | None:
+        process.join(PATIENCE_S)
+        return process.exitcode
+
+    assert code(start("whole", 0.0)) == 0
     for kill in range(3):
         process = start("killed", 0.002)
         until = time.monotonic() + 60
         while len(list((tmp_path / "killed").glob("train-*.tar"))) < 3 * kill + 2 and time.monotonic() < until:
             time.sleep(0.003 * (1 + kill))
-        process.send_signal(signal.SIGKILL)
-        assert process.wait(PATIENCE_S) == -signal.SIGKILL
+        process.kill()
+        assert code(process) == -signal.SIGKILL
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "killed").glob("train-*.tar")}
     assert 8 <= len(before) < 20
-    assert start("killed", 0.0).wait(100) == 0
+    assert code(start("killed", 0.0)) == 0
     assert contents(tmp_path / "killed") == contents(tmp_path / "whole")
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
 

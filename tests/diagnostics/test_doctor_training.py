@@ -18,6 +18,7 @@ from rich.console import Console
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
+from leyden.trainer.diagnostics.doctor.training import speed
 from leyden.trainer.diagnostics.doctor.training.checks import Check, exit_code
 from leyden.trainer.diagnostics.doctor.training.child_runs import ChildRuns, NotTrained
 from leyden.trainer.diagnostics.doctor.training.equality import CASES, distance
@@ -109,8 +110,9 @@ def test_a_run_that_fails_or_takes_too_long_is_one_sentence(tmp_path: Path) -> N
 
 @pytest.mark.slow
 def test_a_strategy_that_computes_wrongly_is_found_on_two_workers(
-    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    here: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(speed, "_STEPS", {"cpu": 30})  # what the speeds are is not looked at
     (tmp_path / "mine/strategy").mkdir(parents=True)
     (tmp_path / "mine/strategy/wrong.yaml").write_text("_target_: doctor_examples.HalfGradients\n")
     (tmp_path / "mine/doctor_examples.py").write_text((MODULES / "doctor_examples.py").read_text())

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 from pool import Pool
-from runs import TINY, VIT, Freeze, distance, weights
+from runs import TINY, Freeze, distance, weights
+from runs import VIT as DEEPER
 from torch import Tensor, nn
 
 from leyden.trainer.base.signals import StopRequest
@@ -19,9 +20,11 @@ from leyden.trainer.engine.build import assemble
 from leyden.trainer.entrypoints.start import start
 
 ON = "trainer.activation_checkpointing=true"
+FEW = ["trainer.max_epochs=1", "trainer.limit_val_batches=1", "trainer.limit_test_batches=1"]
+VIT = [*DEEPER, *FEW, "model.depth=2"]
 RESNET = [
-    "model=resnet20", "dataset=synthetic", "dataset.samples=96", "dataset.image_shape=[3,8,8]",
-    "batch_size=16", "trainer.max_epochs=1", "trainer.limit_val_batches=1", "trainer.limit_test_batches=1",
+    "model=resnet20", "model.depth=14", "dataset=synthetic", "dataset.samples=96", "dataset.image_shape=[3,8,8]",
+    "batch_size=16", *FEW,
 ]  # fmt: skip
 TWO = "topology.devices_per_node=2"
 
@@ -109,9 +112,9 @@ def test_a_compiled_network_stays_one_graph(freeze: Freeze, graphs: list[Any]) -
     ("model", "options"),
     [
         (VIT, ["strategy=ddp"]),
-        (VIT, ["strategy=butterfly"]),
+        pytest.param(VIT, ["strategy=butterfly"], marks=pytest.mark.campaign),
         (VIT, ["strategy=fsdp", "strategy.min_parameters=1"]),
-        (VIT, ["strategy=local_sgd"]),
+        pytest.param(VIT, ["strategy=local_sgd"], marks=pytest.mark.campaign),
         (RESNET, ["strategy=ddp", "trainer.sync_batchnorm=true", "trainer.accumulate_grad_batches=2"]),
     ],
     ids=["ddp", "butterfly", "fsdp", "local_sgd", "sync_batchnorm"],

@@ -17,6 +17,12 @@ from leyden.trainer.engine.build import assemble
 from leyden.trainer.engine.network.compilation import own_gradients, uses_cuda_graphs
 from leyden.trainer.entrypoints.start import start
 
+BLOCKS = [*VIT, "model.depth=2"]
+AVERAGED = [*BLOCKS, "trainer.max_steps=6", "callbacks=[default,ema]", "trainer.gradient_clip_val=0.5",
+            "trainer.accumulate_grad_batches=2", "trainer.limit_val_batches=2",
+            "trainer.limit_test_batches=1"]  # fmt: skip
+REDUCED = "trainer.compile={mode: reduce-overhead, regional: true}"
+
 
 def trained(freeze: Freeze, name: str, *options: str) -> dict[str, torch.Tensor]:
     run_dir = freeze(name, *options)
@@ -29,9 +35,9 @@ def trained(freeze: Freeze, name: str, *options: str) -> dict[str, torch.Tensor]
     ("model", "switch"),
     [
         pytest.param([*TINY, "model.dropout=0.1"], "true", id="whole"),
-        pytest.param(VIT, "{fullgraph: true}", marks=pytest.mark.slow, id="a ViT without a graph break"),
-        pytest.param(VIT, "{regional: true}", id="blocks"),
-        pytest.param(VIT, "{fullgraph: true, regional: true}", id="blocks without a graph break"),
+        pytest.param(BLOCKS, "{fullgraph: true}", marks=pytest.mark.campaign, id="a ViT without a graph break"),
+        pytest.param(BLOCKS, "{regional: true}", id="blocks", marks=pytest.mark.campaign),
+        pytest.param(BLOCKS, "{fullgraph: true, regional: true}", id="blocks without a graph break"),
     ],
 )
 def test_training_validation_and_smaller_batches_compile_once_each(
@@ -118,12 +124,19 @@ def test_modes_with_cuda_graphs(freeze: Freeze) -> None:
 
 
 @pytest.mark.slow
+def test_averaged_weights_clipping_and_accumulation(freeze: Freeze, graphs: list[Any]) -> None:
+    plain = trained(freeze, "plain", *AVERAGED)
+    compiled = trained(freeze, "compiled", *AVERAGED, REDUCED)
+    assert graphs
+    assert distance(compiled, plain) < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler")
 def test_reduce_overhead_with_averaged_weights_clipping_and_accumulation(freeze: Freeze, processes: Processes) -> None:
-    options = [*VIT, "trainer.max_steps=6", "callbacks=[default,ema]", "trainer.gradient_clip_val=0.5",
-               "trainer.accumulate_grad_batches=2", "trainer.limit_val_batches=2"]  # fmt: skip
-    plain = trained(freeze, "plain", *options)
-    compiled = freeze("compiled", *options, "trainer.compile={mode: reduce-overhead, regional: true}")
+    plain = trained(freeze, "plain", *AVERAGED)
+    compiled = freeze("compiled", *AVERAGED, REDUCED)
     code, output = processes.run(compiled)
     assert code == 0, output
     assert distance(weights(compiled), plain) < 1e-4

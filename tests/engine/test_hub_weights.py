@@ -23,7 +23,7 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAME = "resnet18.a1_in1k"
 SHORT = ["model=resnet18", "dataset=synthetic", "dataset.image_shape=[3,32,32]", "dataset.samples=64", "batch_size=16",
          "trainer.max_steps=1", "optimizer.lr=1e-30", "trainer.enable_progress_bar=false", "logger=none",
-         "callbacks.train_images=null"]  # fmt: skip
+         "callbacks.train_images=null", "trainer.limit_val_batches=1", "trainer.limit_test_batches=0"]  # fmt: skip
 
 
 class Hub(ThreadingHTTPServer):

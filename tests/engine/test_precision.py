@@ -36,7 +36,8 @@ STRATEGIES = {
     "fsdp": ["strategy=fsdp", "strategy.min_parameters=1"],
     "hsdp": ["strategy=hsdp", "strategy.min_parameters=1", "topology.nodes=2"],
 }
-REDUCED = ("bf16-mixed", "bf16-true")
+IN_CI = [*product(["ddp"], COMPUTES_IN), *product(["powersgd", "butterfly", "fsdp"], ["bf16-mixed"]),
+         *product(["hybrid", "hsdp"], ["bf16-true"])]  # fmt: skip
 
 
 def noting(tmp_path: Path, *more: str) -> list[str]:
@@ -76,7 +77,7 @@ def test_one_worker_computes_in_the_precision_it_is_told(freeze: Freeze, tmp_pat
 @pytest.mark.parametrize(
     ("strategy", "precision"),
     [
-        pytest.param(*case, marks=[] if case[0] == "ddp" or case[1] in REDUCED else pytest.mark.campaign)
+        pytest.param(*case, marks=[] if case in IN_CI else pytest.mark.campaign)
         for case in product(STRATEGIES, COMPUTES_IN)
         if case != ("powersgd", "bf16-true")  # refused
     ],
@@ -185,7 +186,8 @@ def test_kernels_are_chosen_as_asked_and_else_as_they_were(
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler")
 def test_a_compiled_model_trains_the_same_weights_under_the_same_names(freeze: Freeze, processes: Processes) -> None:
-    options = [*TINY, "trainer.max_steps=3", "trainer.max_epochs=1"]
+    options = [*TINY, "trainer.max_steps=3", "trainer.max_epochs=1", "trainer.limit_val_batches=1",
+               "trainer.limit_test_batches=0"]  # fmt: skip
     plain, compiled = freeze("plain", *options), freeze("compiled", *options, "trainer.compile=true")
     start(plain)
     code, output = processes.run(compiled)

@@ -61,7 +61,7 @@ def test_tensorboard_has_scalars_config_and_one_hparams_row(freeze: Freeze) -> N
 
 def test_a_resumed_run_is_the_unbroken_one(freeze: Freeze, tmp_path: Path) -> None:
     whole = freeze(
-        "whole", *TINY, "trainer.max_epochs=3", "callbacks=[default,ema]", "model.dropout=0.3",
+        "whole", *TINY, "callbacks=[default,ema]", "model.dropout=0.3",
         "trainer.log_every_n_steps=5", "callbacks.checkpoint.every_n_steps=1", "callbacks.checkpoint.keep_last=100",
     )  # fmt: skip
     start(whole)
@@ -85,7 +85,7 @@ def test_killed_and_resumed_is_bit_identical(
     freeze: Freeze, processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OMP_NUM_THREADS")  # with the threads of this machine: other tests have one
-    options = [*TINY, "trainer.max_epochs=6", "trainer.log_every_n_steps=5", "callbacks=[default,ema]",
+    options = [*TINY, "trainer.max_epochs=4", "trainer.log_every_n_steps=5", "callbacks=[default,ema]",
                "callbacks.checkpoint.every_n_steps=7", "model.dropout=0.3", HERE,
                "+callbacks.waits._target_=killed_examples.WaitsAtStep"]  # fmt: skip
     whole, broken = freeze("whole", *options), freeze("broken", *options)

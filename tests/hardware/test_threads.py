@@ -149,9 +149,11 @@ def same_bits(one: Path, other: Path) -> bool:
 
 @several_cores
 @pytest.mark.slow
-def test_a_resumed_run_has_the_threads_of_its_checkpoint(freeze: Freeze, processes: Processes, tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_threads_of_its_checkpoint(
+    freeze: Freeze, processes: Processes, tmp_path: Path, as_before: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Trained with one thread, resumed on a machine that would give it all cores; or with a word where it may not."""
-    whole = freeze("whole", *NET, "trainer.max_steps=12")
+    whole = freeze("whole", *NET, "trainer.max_steps=12", "trainer.limit_val_batches=0", "trainer.limit_test_batches=0")
     said = on(processes, whole, "train", OMP_NUM_THREADS="1")
     assert "1 worker on cpu, 1 thread (OMP_NUM_THREADS), batch" in said
     assert (summary(whole)["threads"], summary(whole)["threads_from"]) == (1, OMP)
@@ -162,7 +164,9 @@ def test_a_resumed_run_has_the_threads_of_its_checkpoint(freeze: Freeze, process
     assert "1 thread (as in the checkpoint)" in said
     assert "bit for bit" not in said
     assert same_bits(broken, whole)
-    said = on(processes, other, "resume", OMP_NUM_THREADS="2")
+    monkeypatch.setenv(OMP, "2")
+    assert start(other, "resume") == 0
+    said = (other / "run.log").read_text()
     assert "the checkpoint was computed with 1 thread a worker, this session computes with 2 threads" in said
     assert "for the same bits: unset OMP_NUM_THREADS" in said
     assert not same_bits(other, whole), "the number of threads makes no difference here: the test shows nothing"

@@ -50,7 +50,7 @@ hydra:
     records: {{_target_: hopping_examples.RecordsCalls, file: calls.txt}}
     pickles: {{_target_: hydra.experimental.callbacks.PickleJobInfoCallback}}
 """
-OPTIMIZERS = {"sgd": "torch.optim.SGD", "adamw": "torch.optim.AdamW", "adagrad": "torch.optim.Adagrad"}
+OPTIMIZERS = {"sgd": "torch.optim.SGD", "adamw": "torch.optim.AdamW"}
 
 
 @pytest.fixture
@@ -79,19 +79,19 @@ def hydra_of(trial: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_six_jobs_in_two_batches(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_four_jobs_in_two_batches(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Over a mandatory choice that the config leaves open, with a key that only the choices have."""
-    swept = ["optimizer=sgd,adamw,adagrad", "seed=1,2", "optimizer.weight_decay=0.25"]
-    assert main(study(*swept, "hydra.sweeper.max_batch_size=4")) == 0
+    swept = ["optimizer=sgd,adamw", "seed=1,2", "optimizer.weight_decay=0.25"]
+    assert main(study(*swept, "hydra.sweeper.max_batch_size=3")) == 0
     output = capfd.readouterr()
-    assert output.out.count(" is done (") == 6
+    assert output.out.count(" is done (") == 4
     assert all(line.isprintable() for line in (output.out + output.err).split("\n")), "this is no terminal"
 
     sweep = here / "from_config"
     assert OmegaConf.load(sweep / "multirun.yaml").hydra.overrides.task == swept
     expected = [(optimizer, seed) for optimizer in OPTIMIZERS for seed in (1, 2)]
     trials = [sweep / f"optimizer_{optimizer}+seed_{seed}" for optimizer, seed in expected]
-    pipelines = [sweep / name for name in ("pipeline", "pipeline-4")]
+    pipelines = [sweep / name for name in ("pipeline", "pipeline-3")]
     assert {path for path in sweep.iterdir() if path.is_dir()} == {*trials, *pipelines}
     for number, (trial, (optimizer, seed)) in enumerate(zip(trials, expected, strict=True)):
         job = returned(trial)
@@ -113,7 +113,7 @@ def test_six_jobs_in_two_batches(here: Path, capfd: pytest.CaptureFixture[str]) 
         assert config["tags"] == ["it!", f"job {number}", str(here), str(trial)]
         assert (trial / "environment").read_text() == "spoken"
     calls = ["multirun starts"]
-    for batch in (range(4), range(4, 6)):
+    for batch in (range(3), range(3, 4)):
         calls += [f"{number} starts, spoken, done: False" for number in batch]
         calls += [f"{number} ends, spoken, done: True" for number in batch]
     assert (here / "calls.txt").read_text().splitlines() == [*calls, "multirun ends"]

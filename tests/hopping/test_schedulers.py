@@ -156,11 +156,12 @@ def test_a_model_that_is_held_is_not_trained(name: str):
 
 
 @pytest.mark.slow
-def test_greedy_is_a_quarter_shorter_than_first_in_first_out_in_one_epoch():
+@pytest.mark.parametrize("pipelines", [80, pytest.param(250, marks=pytest.mark.campaign)])
+def test_greedy_is_a_quarter_shorter_than_first_in_first_out_in_one_epoch(pipelines: int):
     """Filling and draining are then much of it. Over more epochs less is to be gained: see the next test."""
     rng = random.Random(4)
     shorter, of_fairer = [], []
-    for _ in range(250):
+    for _ in range(pipelines):
         times = unequal(rng, rng.randint(4, 6), 4)
         seconds = makespan(Greedy(), times, 1)
         shorter.append(1 - seconds / first_in_first_out(times, 1))
@@ -171,11 +172,12 @@ def test_greedy_is_a_quarter_shorter_than_first_in_first_out_in_one_epoch():
     assert mean(of_fairer) > 0
 
 
-def test_greedy_is_shorter_than_first_in_first_out_over_several_epochs():
+@pytest.mark.parametrize("pipelines", [12, pytest.param(30, marks=pytest.mark.campaign)])
+def test_greedy_is_shorter_than_first_in_first_out_over_several_epochs(pipelines: int):
     """It is at the least possible there, so this is what first in, first out wastes."""
     rng = random.Random(4)
     shorter, of_fairer, above = [], [], []
-    for _ in range(30):
+    for _ in range(pipelines):
         times = unequal(rng, rng.randint(4, 8), 4)
         seconds = makespan(Greedy(), times, 3)
         shorter.append(1 - seconds / first_in_first_out(times, 3))
@@ -188,11 +190,12 @@ def test_greedy_is_shorter_than_first_in_first_out_over_several_epochs():
 
 
 @pytest.mark.slow
-def test_greedy_is_near_the_lower_bound():
-    """240 pipelines of 4 to 12 models on 2 to 4 workers; every second one measures its times as it goes."""
+@pytest.mark.parametrize("pipelines", [60, pytest.param(240, marks=pytest.mark.campaign)])
+def test_greedy_is_near_the_lower_bound(pipelines: int):
+    """Pipelines of 4 to 12 models on 2 to 4 workers; every second one measures its times as it goes."""
     rng = random.Random(11)
     above: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(240):
+    for number in range(pipelines):
         models, workers, epochs = rng.randint(4, 12), rng.randint(2, 4), rng.randint(1, 3)
         times, known = unequal(rng, models, workers), number % 2 == 0
         seconds = makespan(Greedy(), times, epochs, measured(times) if known else None)
@@ -224,11 +227,12 @@ def small(rng: random.Random) -> tuple[int, int, int]:
 
 
 @pytest.mark.slow
-def test_greedy_is_near_the_best_possible():
+@pytest.mark.parametrize("pipelines", [50, pytest.param(150, marks=pytest.mark.campaign)])
+def test_greedy_is_near_the_best_possible(pipelines: int):
     """Within six in a hundred where the times are known; where each is new in the first epoch, in the mean."""
     rng = random.Random(5)
     known, unknown, unproven = [], [], 0
-    for _ in range(150):
+    for _ in range(pipelines):
         models, workers, epochs = small(rng)
         times = unequal(rng, models, workers)
         seconds = makespan(Greedy(), times, epochs, measured(times))
@@ -237,7 +241,7 @@ def test_greedy_is_near_the_best_possible():
         unknown.append(makespan(Greedy(), times, epochs) / best)
         unproven += not proven
     print(*(f"above the best: {mean(part) - 1:.2%}, {max(part) - 1:.1%}" for part in (known, unknown)), sep="\n")
-    assert unproven <= 5
+    assert unproven <= pipelines / 30
     assert mean(known) < 1.003
     assert max(known) < 1.06
     assert mean(unknown) < 1.03

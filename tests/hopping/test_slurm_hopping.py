@@ -134,6 +134,7 @@ def test_a_pipeline_in_the_queue(slurm: SlurmCluster, here: Path, capsys: pytest
     assert main(["stop", "mine"]) == 0
 
 
+@pytest.mark.campaign
 def test_a_trial_fails_in_a_job_of_one_node(
     slurm: SlurmCluster, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ from folders import MODULES
 from runs import PATIENCE_S
 from terminal import Terminal
 
-TRIALS, EPOCHS = 7, 2
+TRIALS, EPOCHS = 5, 2
 SUB_EPOCHS = TRIALS * EPOCHS * 2
 HEADING = "trial  worker 0  worker 1  progress"
 
@@ -22,11 +22,11 @@ def test_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = [
         "hydra/launcher=pipeline", "topology=cpu", "topology.devices_per_node=2", "dataset.image_size=8", "model=mlp",
         "model.hidden=[8]", "augment=none", f"trainer.max_epochs={EPOCHS}", "hydra.sweep.dir=mine", "logger=none",
-        "batch_size=8", "callbacks.checkpoint.every_n_epochs=1000",
+        "batch_size=32", "callbacks.checkpoint.every_n_epochs=1000",
         "+callbacks.prints._target_=hopping_examples.Prints", f"seed=range({TRIALS})",
     ]  # fmt: skip
     looks: set[tuple[str, ...]] = set()
-    with Terminal([sys.executable, "-m", "leyden", "-m", *words], columns=80, rows=9) as terminal:
+    with Terminal([sys.executable, "-m", "leyden", "-m", *words], columns=80, rows=7) as terminal:
         while terminal.read(0.5):
             looks.add(tuple(terminal.screen.lines))
         assert terminal.process.wait(PATIENCE_S) == 0, terminal.screen.text

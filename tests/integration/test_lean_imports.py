@@ -32,10 +32,18 @@ def run(code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.thinned(3)
-@pytest.mark.parametrize("first", FIRST)
-def test_torchmetrics_is_imported_without_scipys_signal(first: str) -> None:
-    run(f"import leyden.trainer\n{FIRST[first]}\n{AFTER}")
+@pytest.mark.slow
+def test_torchmetrics_is_imported_without_scipys_signal() -> None:
+    run(f"""
+import os
+import leyden.trainer, torch
+for first in {[*FIRST.values()]!r}:
+    pid = os.fork()
+    if not pid:
+        exec(first + {AFTER!r})
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0, first
+""")
 
 
 @pytest.mark.slow
@@ -144,11 +152,11 @@ def check(use):
         inner = function.__wrapped__
         assert getattr(inner, "__dynamo_disable")._torchdynamo_disable, function
 
-for name, use in USES.items():
+for name in chosen or USES:
     pid = os.fork()
     if not pid:
         try:
-            check(use)
+            check(USES[name])
         except BaseException:
             traceback.print_exc()
             os._exit(1)
@@ -158,9 +166,14 @@ torch.distributed.destroy_process_group()
 """
 
 
+IN_CI = ["compile", "a module of settings", "one that it does not import itself", "several threads"]
+"""Of USES one that calls, two that import, one that looks an attribute up."""
+
+
 @pytest.mark.slow
-def test_torchs_compiler_is_imported_by_its_first_use_and_then_as_ever() -> None:
-    run(WITHOUT_COMPILER)
+@pytest.mark.parametrize("chosen", [IN_CI, pytest.param([], marks=pytest.mark.campaign)], ids=["some uses", "all uses"])
+def test_torchs_compiler_is_imported_by_its_first_use_and_then_as_ever(chosen: list[str]) -> None:
+    run(f"chosen = {chosen}\n{WITHOUT_COMPILER}")
 
 
 def test_a_run_that_compiles_nothing_does_not_import_the_compiler(tmp_path: Path) -> None:

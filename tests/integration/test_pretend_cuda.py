@@ -43,7 +43,8 @@ def steps(tmp_path_factory: pytest.TempPathFactory) -> Steps:
 
     def made(workers: int, *cases: str) -> list[dict[str, Any]]:
         environment = {**os.environ, "PRETEND_CUDA_LIBRARY": str(library), "LD_LIBRARY_PATH": str(home / "lib")}
-        command = [sys.executable, str(DEVICE / "run_cases.py"), str(workers), *cases]
+        small = [case if "batch_size=" in case else f"{case} batch_size=8" for case in cases]
+        command = [sys.executable, str(DEVICE / "run_cases.py"), str(workers), *small]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
         assert done.returncode == 0, done.stdout + done.stderr
         return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]

@@ -2,12 +2,15 @@
 
 import json
 import re
+import runpy
 import shutil
 import socket
 import subprocess
 import sys
 import tomllib
+import zipfile
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -19,6 +22,7 @@ from PIL import Image
 from pool import Pool
 from runs import PATIENCE_S, Freeze
 
+from leyden.trainer.cli.main import main
 from leyden.trainer.compose.composer import Composer
 
 CIFAR = SHARED_DATA / "cifar10.zip"
@@ -28,7 +32,7 @@ SHORT = [
     "trainer.limit_val_batches=1",
     "trainer.limit_test_batches=1",
 ]
-"""Appended to what trains."""
+"""Appended to what trains, as is what smaller() gives."""
 
 RECIPES = "docs/contributing.md"
 """Its sections run from top to bottom, each in a folder of its own."""
@@ -116,8 +120,16 @@ STARTED = [
 
 
 def started(arguments: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """In a process of its own."""
     command = [sys.executable, "-m", "leyden", *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
+
+
+def smaller(arguments: list[str]) -> list[str]:
+    """Of what trains: small batches of networks with convolutions, and photographs of another size than ImageNet's."""
+    chosen = "model=mlp" in arguments or any(word.startswith("batch_size=") for word in arguments)
+    photographs = {"dataset.root=PHOTOS", "dataset.root=SHARDS"} & set(arguments)
+    return [*([] if chosen else ["batch_size=8"]), *(["dataset.image_size=64"] if photographs else [])]
 
 
 def write_files(folder: Path, blocks: list[Block]) -> None:
@@ -141,7 +153,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def place(shown: Path) -> Path:
-    """What else the commands speak of: RUN, SWEEP, PHOTOS, PHOTOS_RUN, TAGGED, IMAGENET_PHOTOS, SHARDS."""
+    """What else the commands speak of: RUN, SWEEP, PHOTOS, PHOTOS_RUN, TAGGED, IMAGENET_PHOTOS, SHARDS, cifar10.zip."""
     for split, count in (("train", 4), ("val", 2), ("test", 2)):
         for shade, name in enumerate(("cat", "dog")):
             (shown / "PHOTOS" / split / name).mkdir(parents=True)
@@ -153,20 +165,23 @@ def place(shown: Path) -> Path:
         shutil.copytree(shown / "PHOTOS" / "val" / name, shown / "IMAGENET_PHOTOS" / number)
     tagged = [path.relative_to(shown / "TAGGED") for path in (shown / "TAGGED").rglob("*.jpg")]
     (shown / "TAGGED.csv").write_text("image,labels\n" + "".join(f"{path},{path.parts[1]};pet\n" for path in tagged))
-    for words in (["hydra.run.dir=RUN"], ["-m", "optimizer.lr=0.1,0.01", "hydra.sweep.dir=SWEEP"]):
-        done = started([*words, "model=mlp", *SHORT], shown)
-        assert done.returncode == 0, done.stdout + done.stderr
-    photos = [
-        "dataset=image_folder",
-        "dataset.root=PHOTOS",
-        "model=mlp",
-        "model.hidden=[4]",
-        "hydra.run.dir=PHOTOS_RUN",
-    ]
-    assert started([*photos, *SHORT], shown).returncode == 0
-    words = ["dataset=image_folder", "dataset.root=PHOTOS", "out=SHARDS", "size=256"]
-    assert started(["prepare", *words], shown).returncode == 0
+    if CIFAR.exists():
+        few_pictures(CIFAR, shown / CIFAR.name)
+    photos = ["dataset=image_folder", "dataset.root=PHOTOS"]
+    with chdir(shown):
+        assert main(["hydra.run.dir=RUN", "model=mlp", *SHORT]) == 0
+        assert main(["-m", "optimizer.lr=0.1,0.01", "hydra.sweep.dir=SWEEP", "model=mlp", *SHORT]) == 0
+        assert main([*photos, "model=mlp", "model.hidden=[4]", "hydra.run.dir=PHOTOS_RUN", *SHORT]) == 0
+        assert main(["prepare", *photos, "out=SHARDS", "size=256"]) == 0
     return shown
+
+
+def few_pictures(whole: Path, made: Path) -> None:
+    """The first 12 of each class: test_datasets.py reads all 10,000 of its test split."""
+    with zipfile.ZipFile(whole) as archive, zipfile.ZipFile(made, "w") as few:
+        for name in archive.namelist():
+            if name.endswith(".jpg") and int(Path(name).stem) < 12:
+                few.writestr(name, archive.read(name))
 
 
 def interrupt(run_dir: Path) -> None:
@@ -183,30 +198,35 @@ def test_the_pages_have_commands() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", STARTED, ids=str)
-def test_command(command: Command, place: Path) -> None:
+def test_command(
+    command: Command, place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In this process: that the command's own is no other is tested by those of several hosts, scripts and recipes."""
+    monkeypatch.chdir(place)
     arguments = command.arguments
     if "dataset.root=PATH" in arguments and not CIFAR.exists():
         pytest.skip("no CIFAR-10 here")
-    arguments = [argument.replace("PATH", str(CIFAR)) for argument in arguments]
+    arguments = [argument.replace("PATH", CIFAR.name) for argument in arguments]
     if verb(command) == "resume":
         interrupt(place / "RUN")
         interrupt(place / "SWEEP" / "1")
     trains = verb(command) == "train" and not {"--cfg", "--info"} & set(arguments)
-    done = started([*arguments, *(SHORT if trains else [])], place)
+    code = main([*arguments, *([*SHORT, *smaller(arguments)] if trains else [])])
+    output, errors = capfd.readouterr()
     if verb(command) == "stop":
-        assert done.returncode == 2
-        assert "this does not run" in done.stderr
+        assert code == 2
+        assert "this does not run" in errors
         return
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Warning" not in done.stderr
+    assert code == 0, output + errors
+    assert "Warning" not in errors
     if command.output is not None:
-        assert done.stdout
+        assert output
     if "-m" in arguments and trains:
         sweep = max(place.glob("outputs/*/*-sweep"), key=lambda folder: folder.stat().st_mtime)
         trials = 9 if "hydra/launcher=pipeline" in arguments else 4
         assert len(list(sweep.glob("[0-9]/config.yaml"))) == trials
     if "model=mine" in arguments:
-        assert "model=mine" in done.stdout
+        assert "model=mine" in output
 
 
 @pytest.mark.slow
@@ -263,33 +283,38 @@ def test_commands_for_several_hosts(block: Block, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("section", sorted({b.section for b in BLOCKS if b.page == RECIPES and b.file}))
-def test_recipe(section: str, tmp_path: Path) -> None:
+def test_recipe(section: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files and commands of a section of the page, as they stand there."""
+    monkeypatch.chdir(tmp_path)
     blocks = [block for block in BLOCKS if block.page == RECIPES and block.section == section]
     write_files(tmp_path, blocks)
     commands = [command for block in blocks for command in block.commands]
     assert {command.program for command in commands} == {"leyden", "pytest"}
     for command in commands:
         if command.program == "leyden":
-            done = started(command.arguments, tmp_path)
-        else:
-            words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *command.arguments]
-            done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+            assert main(command.arguments) == 0, command
+            continue
+        words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *command.arguments]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("section", SCRIPTS)
-def test_script(section: str, place: Path) -> None:
+def test_script(section: str, place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """Commands of a section that shows scripts, in the order of the page."""
+    monkeypatch.chdir(place)
     for command in (c for block in BLOCKS if (block.page, block.section) == (USING, section) for c in block.commands):
-        words = ["-m", "leyden"] if command.program == "leyden" else []
-        done = subprocess.run(
-            [sys.executable, *words, *command.arguments],
-            cwd=place, capture_output=True, text=True, timeout=280, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
-        assert done.stdout
+        if command.program == "leyden":
+            assert main(command.arguments) == 0, command
+        elif "leyden" in (place / command.arguments[0]).read_text().split():
+            monkeypatch.setattr(sys, "argv", command.arguments)
+            runpy.run_path(command.arguments[0], run_name="__main__")
+        else:  # what goes without Leyden does so in a process that has none of it
+            done = subprocess.run([sys.executable, *command.arguments], capture_output=True, text=True, check=False)
+            assert done.returncode == 0, f"{command}\n{done.stderr}"
+            print(done.stdout)
+        assert capfd.readouterr().out.strip(), command
 
 
 @pytest.mark.parametrize("command", OTHERS, ids=str)

@@ -108,18 +108,42 @@ def test_processes_with_a_rank_are_one_run_equal_to_leydens_own(
     assert main(["eval", str(starters.here / "run")]) == 0
 
 
+FAILS_ONCE = """
+import os
+
+class FailsOnce:
+    def on_step_end(self, state):
+        if os.environ["RANK"] == "1" and state.step == 40 and not os.path.exists("failed"):
+            open("failed", "w").close()
+            raise RuntimeError("out of luck")
+"""
+
+
 @pytest.mark.slow
-def test_torchrun_restarts_after_a_kill_and_goes_on_bit_for_bit(starters: Starters, reference: Path) -> None:
-    """By the command of the page, which names neither the interpreter nor a folder."""
+def test_torchrun_restarts_after_a_kill_and_names_the_rank_that_has_failed(
+    starters: Starters, reference: Path, free_port: str
+) -> None:
+    """By the command of the page, which names neither the interpreter nor a folder. What goes on is bit for bit the run
+    that was never disturbed."""
+    (starters.here / "fails_here.py").write_text(FAILS_ONCE)
     folder = starters.here / "run"
     words = shown("torchrun")
     own, leyden = words[: words.index("--no-python")], words[words.index("leyden") + 1 :]
     own += ["--max-restarts=1", "-m", "leyden"]
-    torchrun = starters.start([*TORCHRUN, *own, *leyden, *DDP, *LONG, *HOLDS, f"hydra.run.dir={folder}"], TESTS)
+    leyden += [*DDP, *LONG, *HOLDS, "+callbacks.bad._target_=fails_here.FailsOnce", f"hydra.run.dir={folder}"]
+    torchrun = starters.start([*TORCHRUN, *own, *leyden], TESTS)
     wait_until(lambda: held(folder))
     os.kill(workers(folder)[1], signal.SIGKILL)
-    assert torchrun.wait(180) == 0, starters.log()
-    assert "over 2 sessions" in starters.log()
+    assert torchrun.wait(180) == 1, starters.log()
+    root_cause = starters.log().partition("Root Cause")[2]
+    assert "rank      : 1" in root_cause
+    assert "RuntimeError: out of luck" in root_cause
+    failed = summary(folder)
+    assert (failed["status"], failed["failed_rank"], failed["error"]) == ("failed", 1, "RuntimeError: out of luck")
+    assert len(failed["sessions"]) == 2
+    codes = starters.ranks([*leyden, "topology.on_existing=resume"], 2, **TESTS, MASTER_PORT=free_port)
+    assert codes == [0, 0], starters.log("log0")
+    assert "over 3 sessions" in starters.log("log0")
     assert equal(folder, reference)
 
 
@@ -201,71 +225,55 @@ def test_hosts_that_share_no_folder_train_one_run_with_a_secret(starters: Starte
 
 
 WORK = """
-import sys, threading
+import os, sys, threading, time
 import leyden
+import leyden.trainer.engine.train
 
-def work():
+def work(rank):
+    os.environ["RANK"] = str(rank)
     run = leyden.work("run")
-    print("metrics", run.metrics["test/loss"])
+    print(rank, run.status, run.metrics.get("test/loss"), flush=True)
+    while not os.path.exists("may-go-on"):
+        time.sleep(0.05)
 
-thread = threading.Thread(target=work)
-thread.start()
-thread.join()
+for call in range(3):
+    ranks = []
+    for rank in range(2):
+        ranks.append(os.fork())
+        if ranks[-1] == 0:
+            thread = threading.Thread(target=work, args=[rank])
+            thread.start()
+            thread.join()
+            sys.exit(3)
+    assert [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in ranks] == [3, 3]
 """
+"""Forks the processes of the ranks, which have the imports from it, three times."""
 
 
 @pytest.mark.slow
-def test_functions_that_a_program_calls_are_the_workers(
+def test_functions_that_a_program_calls_are_the_workers_and_the_stop_command_reaches_them(
     starters: Starters, reference: Path, free_port: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a thread that is not the main one, as Ray calls them; called again, nothing is left to train."""
-    monkeypatch.chdir(starters.here)
-    assert leyden.freeze(*DDP, *LONG, "topology.devices_per_node=2", "hydra.run.dir=run") == starters.here / "run"
-    (starters.here / "work.py").write_text(WORK)
-    for attempt in ("first", "second"):
-        known = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
-        started = [
-            starters.start([sys.executable, "work.py"], {**known, "RANK": str(rank)}, f"{attempt}{rank}")
-            for rank in range(2)
-        ]
-        assert [process.wait(180) for process in started] == [0, 0], starters.log(f"{attempt}0")
-        loss = metrics(starters.here / "run")["test/loss"]
-        assert f"metrics {loss}" in starters.log(f"{attempt}0")
-        assert f"metrics {loss}" in starters.log(f"{attempt}1")
-    assert equal(starters.here / "run", reference)
-
-
-GOES_ON = """
-import os, time
-import leyden
-
-run = leyden.work("run")
-print("status", run.status, flush=True)
-while not os.path.exists("may-leave"):
-    time.sleep(0.05)
-"""
-
-
-@pytest.mark.slow
-def test_the_stop_command_reaches_a_program_that_calls_a_worker(
-    starters: Starters, free_port: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It sends no signal, which is the program's own, and waits for the run alone; the program goes on."""
+    """In a thread that is not the main one, as Ray calls them. The command sends no signal, which is the program's own,
+    and waits for the run alone, whose processes go on; called again, the rest is trained, and then nothing is left."""
     monkeypatch.chdir(starters.here)
     folder = leyden.freeze(*DDP, *LONG, *HOLDS, "topology.devices_per_node=2", "hydra.run.dir=run")
-    (starters.here / "work.py").write_text(GOES_ON)
+    assert folder == starters.here / "run"
+    (starters.here / "work.py").write_text(WORK)
     known = {**TESTS, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
-    started = [
-        starters.start([sys.executable, "work.py"], {**known, "RANK": str(rank)}, f"log{rank}") for rank in range(2)
-    ]
+    program = starters.start([sys.executable, "work.py"], known)
     wait_until(lambda: held(folder))
     assert main(["stop", str(folder)]) == 0
     assert summary(folder)["status"] == "preempted"
     assert not (folder / STOP_REQUESTED).exists()
-    assert started[0].poll() is None, "the program has not ended"
-    (starters.here / "may-leave").touch()
-    assert [process.wait(PATIENCE_S) for process in started] == [0, 0], starters.log("log0")
-    assert "status preempted" in starters.log("log1")
+    (starters.here / "may-go-on").touch()
+    assert program.wait(PATIENCE_S) == 0, starters.log()
+    loss = metrics(folder)["test/loss"]
+    for rank in range(2):
+        said = [line for line in starters.log().splitlines() if line.startswith(f"{rank} ")]
+        assert said == [f"{rank} preempted None", *[f"{rank} done {loss}"] * 2]
+    assert len(summary(folder)["sessions"]) == 2
+    assert equal(folder, reference)
 
 
 @pytest.mark.parametrize(
@@ -316,28 +324,6 @@ def test_one_of_the_ranks_is_a_parameter_server(starters: Starters, free_port: s
     assert load(starters.here / "run").servers == 1
 
 
-FAILS = """
-import os
-
-class Fails:
-    def on_step_end(self, state):
-        if os.environ["RANK"] == "1":
-            raise RuntimeError("out of luck")
-"""
-
-
-@pytest.mark.slow
-def test_torchrun_names_the_rank_that_has_failed(starters: Starters) -> None:
-    (starters.here / "fails_here.py").write_text(FAILS)
-    words = [*DDP, EXTERNAL, "+callbacks.bad._target_=fails_here.Fails", "hydra.run.dir=run"]
-    assert starters.start([*TORCHRUN, "--nproc_per_node=2", "-m", "leyden", *words]).wait(120) == 1
-    root_cause = starters.log().partition("Root Cause")[2]
-    assert "rank      : 1" in root_cause
-    assert "RuntimeError: out of luck" in root_cause
-    failed = summary(starters.here / "run")
-    assert (failed["status"], failed["failed_rank"], failed["error"]) == ("failed", 1, "RuntimeError: out of luck")
-
-
 @pytest.mark.slow
 def test_a_hang_of_one_rank_ends_all(starters: Starters, free_port: str) -> None:
     stuck = ["dataset._target_=hang_examples.Stuck", "+dataset.rank=1", "+dataset.after=100", "trainer.hang_timeout=4"]
@@ -349,17 +335,19 @@ def test_a_hang_of_one_rank_ends_all(starters: Starters, free_port: str) -> None
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI's mpirun")
-def test_a_signal_to_mpirun_saves_and_the_same_command_goes_on(starters: Starters, reference: Path) -> None:
-    """mpirun waits for two seconds before it sends SIGTERM, and after that."""
+def test_mpirun_as_documented_and_a_signal_to_it(starters: Starters, reference: Path) -> None:
+    """It saves, and the same command goes on. mpirun waits for two seconds before it sends SIGTERM, and after that."""
     folder = starters.here / "run"
-    words = [*LEYDEN, *DDP, *LONG, *HOLDS, EXTERNAL, f"hydra.run.dir={folder}", "topology.on_existing=resume"]
-    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "odls_base_sigkill_timeout", "2", "-n", "2"]
-    first = starters.start([*mpirun, *words], TESTS)
+    words = shown("mpirun")
+    own, leyden = words[: words.index("leyden")], words[words.index("leyden") + 1 :]
+    mpirun = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "odls_base_sigkill_timeout", "2", *own]
+    more = [*DDP, *LONG, *HOLDS, f"hydra.run.dir={folder}", "topology.on_existing=resume"]
+    first = starters.start([*mpirun, *LEYDEN, *leyden, *more], TESTS)
     wait_until(lambda: held(folder))
     first.send_signal(signal.SIGTERM)
     first.wait(PATIENCE_S)
     assert summary(folder)["status"] == "preempted", starters.log()
-    assert starters.start([*mpirun, *words], TESTS).wait(120) == 0, starters.log()
+    assert starters.start([*mpirun, *LEYDEN, *leyden, *more], TESTS).wait(120) == 0, starters.log()
     assert equal(folder, reference)
 
 
@@ -370,16 +358,6 @@ def test_mpirun_of_a_command_that_does_not_say_external_is_refused(starters: Sta
     assert starters.start([*mpirun, *LEYDEN, *DDP, "hydra.run.dir=run"]).wait(60) == 2, starters.log()
     assert "Open MPI's mpirun has started 2 processes" in " ".join(starters.log().split())
     assert not (starters.here / "run").exists()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(shutil.which("mpirun") is None, reason="needs Open MPI's mpirun")
-def test_mpirun_as_documented(starters: Starters, reference: Path) -> None:
-    words = shown("mpirun")
-    mpirun, leyden = words[: words.index("leyden")], words[words.index("leyden") + 1 :]
-    command = ["mpirun", "--allow-run-as-root", "--oversubscribe", *mpirun, *LEYDEN, *leyden, *DDP, *LONG]
-    assert starters.start([*command, "hydra.run.dir=run"]).wait(180) == 0, starters.log()
-    assert equal(starters.here / "run", reference)
 
 
 @pytest.mark.parametrize(

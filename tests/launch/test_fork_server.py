@@ -15,9 +15,10 @@ import torch
 from folders import MODULES
 from forked_commands import start_server
 from interpreters import Interpreters
-from runs import TINY, weights
+from runs import TINY, Freeze, weights
 
 from leyden.trainer.cli.main import main
+from leyden.trainer.entrypoints.start import start
 from leyden.trainer.launch.child_process import Child, ChildProcess, ProcessSpec, spawn
 from leyden.trainer.launch.fork_server import NAME, ForkServer
 
@@ -36,29 +37,28 @@ def spec(what: str, new_session: bool = True) -> ProcessSpec:
     return ProcessSpec("fork_examples", [what, "a b"], environment, new_session)
 
 
-def printed(capfd: pytest.CaptureFixture[str], child: Child) -> dict[str, Any]:
+def printed(capfd: pytest.CaptureFixture[str], child: Child) -> Any:
     assert child.wait() == 0, capfd.readouterr().err
     return json.loads(capfd.readouterr().out)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("new_session", [True, False])
 def test_a_forked_process_is_as_new_as_a_spawned_one(
-    server: ForkServer,
-    new_session: bool,
-    capfd: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    server: ForkServer, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     before = os.umask(0o027)
     try:
-        states = [printed(capfd, start(spec("state", new_session))) for start in (spawn, server.fork, server.fork)]
+        states = [printed(capfd, begin(spec("state"))) for begin in (spawn, server.fork, server.fork)]
+        states.append(printed(capfd, server.fork(spec("state", new_session=False))))
     finally:
         os.umask(before)
     drawn = [draw for state in states for draw in state.pop("own draws")]
     assert len(set(drawn)) == len(drawn), "each process draws its own random numbers"
     assert states[0] == states[1] == states[2]
+    assert states[3] == {**states[0], "leads a session": False}
+    assert states[0]["leads a session"]
+    assert states[0]["leads a group"]
     assert states[0]["rank"] == 3
     assert states[0]["torch threads"] == 1
     assert states[0]["child of"] == os.getpid()
@@ -111,10 +111,11 @@ def test_with_threads_at_the_import_processes_are_spawned(
     (tmp_path / "sitecustomize.py").write_text(
         "import threading, time\nthreading.Thread(target=time.sleep, args=[600], daemon=True).start()\n"
     )
-    server = start_server({**os.environ, "PYTHONPATH": str(tmp_path)})
-    state = printed(capfd, server.fork(spec("state")))
+    (tmp_path / "parent.py").write_text("import os\nprint(os.getppid())\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    server = start_server(environment)
+    assert printed(capfd, server.fork(ProcessSpec("parent", [], environment, True))) == os.getpid()
     server.close()
-    assert state["child of"] == os.getpid()
     assert "a library that it loads has started threads" in caplog.text
 
 
@@ -153,11 +154,18 @@ def adopted() -> set[int]:
 
 
 @pytest.mark.slow
-def test_workers_of_a_node_share_one_import_and_compute_the_same(tmp_path: Path) -> None:
-    forked, spawned = tmp_path / "forked", tmp_path / "spawned"
+def test_workers_of_a_node_share_one_import_and_compute_as_spawned_ones(
+    tmp_path: Path, freeze: Freeze, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those whose threads OpenMP places are spawned: it does so when it is loaded, before a worker that was forked has
+    its cores."""
+    forked, spawned = tmp_path / "forked", freeze("spawned", *TINY, *WORKERS)
     assert run(*WORKERS, f"hydra.run.dir={forked}", folder=forked).count == 1
-    own = [*WORKERS, "topology.start_method=spawn", f"hydra.run.dir={spawned}"]
-    assert run(*own, folder=spawned).count == 3
+    interpreters = Interpreters(tmp_path / "spawned-interpreters")
+    for name, value in {**interpreters.environment, "OMP_PROC_BIND": "true"}.items():
+        monkeypatch.setenv(name, value)
+    assert start(spawned) == 0
+    assert interpreters.count == 2
     one, other = weights(forked), weights(spawned)
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -174,34 +182,19 @@ def test_trials_of_a_sweep_share_one_import(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_openmp_places_its_threads_in_each_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does so when it is loaded, before a worker that was forked has its cores."""
-    monkeypatch.setenv("OMP_PROC_BIND", "true")
-    folder = tmp_path / "run"
-    assert run(*WORKERS, f"hydra.run.dir={folder}", folder=folder).count == 3
-
-
-@pytest.mark.slow
-def test_the_imports_leave_cuda_alone() -> None:
-    """A process that was forked after the driver's initialization cannot use a GPU."""
+def test_what_a_run_imports_leaves_cuda_alone_and_is_frozen_for_the_garbage_collector() -> None:
+    """A process that was forked after the driver's initialization cannot use a GPU. Frozen is also what a run in the
+    command's own process imports, which forks none."""
     code = (
+        "import gc, sys\n"
         "import torch\n"
         "def touched(*_): raise AssertionError('CUDA')\n"
         "for name in ('init', '_lazy_init', 'device_count', 'is_available', 'current_device', 'mem_get_info'):\n"
         "    setattr(torch.cuda, name, touched)\n"
-        "from leyden.trainer.entrypoints.fork_server import _preload\n"
-        "_preload()\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.slow
-def test_what_a_run_imports_is_frozen_for_the_garbage_collector() -> None:
-    """Also that of a run in the command's own process, which forks none."""
-    code = (
-        "import gc, sys\n"
         "from leyden.trainer.compose.composer import Composer\n"
         "from leyden.trainer.entrypoints.fork_server import prepare\n"
+        "from leyden.trainer.launch.fork_server import ForkServer\n"
+        "ForkServer.forked_this_process = True  # else one that has torch prepares nothing\n"
         "def check(config):\n"
         "    prepare(config)\n"
         "    assert gc.isenabled()\n"

@@ -148,6 +148,16 @@ def starters(tmp_path: Path) -> Iterator[Starters]:
 TRAINED = [*TINY, "dataset=digits", "strategy=ddp", "trainer.enable_progress_bar=false"]
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same training by Leyden's own agent."""
+    here = tmp_path_factory.mktemp("alone")
+    starters, folder = Starters(here), here / "run"
+    local = [*LEYDEN, *TRAINED, "topology=cpu", "topology.devices_per_node=2", f"hydra.run.dir={folder}"]
+    assert starters.start(local).wait(180) == 0, starters.log()
+    return folder
+
+
 def by_this_interpreter(words: Sequence[str]) -> list[str]:
     if words[0] == "leyden":
         return [*LEYDEN, *words[1:]]
@@ -175,7 +185,7 @@ def variables(kind: str, manifest: dict[str, Any], node: int, first: str) -> dic
     [("kubernetes", 1), ("kubeflow", 1), pytest.param("kubernetes", 2, marks=pytest.mark.campaign)],
 )
 def test_pods_on_two_hosts_are_one_run(
-    kind: str, attempts: int, starters: Starters, capsys: pytest.CaptureFixture[str]
+    kind: str, attempts: int, alone: Path, starters: Starters, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Started again, as a job is whose pod has failed, Kubernetes' find that nothing is left to train."""
     folder = starters.here / "run"
@@ -198,8 +208,5 @@ def test_pods_on_two_hosts_are_one_run(
             codes = [process.wait(180) for process in started]
             assert codes == [0, 0], starters.log(f"{attempt}-0") + starters.log(f"{attempt}-1")
     assert attempts == 1 or "nothing is left to train" in starters.log("1-0")
-    alone = starters.here / "alone"
-    local = [*LEYDEN, *TRAINED, "topology=cpu", "topology.devices_per_node=2", f"hydra.run.dir={alone}"]
-    assert starters.start(local, log="alone.log").wait(180) == 0, starters.log("alone.log")
     ours, theirs = weights(folder), weights(alone)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)

@@ -113,8 +113,9 @@ def test_no_text_is_executed_by_sbatch_or_the_job(slurm: SlurmCluster, recorder:
         assert done.returncode == 0, (text, done.stderr)
         submitted[text] = (job, done.stdout.strip())
     wait_until(lambda: not slurm.run("squeue", "--noheader").strip())
+    jobs = {line.split()[0]: line for line in slurm.run("scontrol", "--oneliner", "show", "job").splitlines()}
     for text, (job, job_id) in submitted.items():
-        assert slurm.job(job_id)["JobState"] == "COMPLETED", text
+        assert " JobState=COMPLETED " in jobs[f"JobId={job_id}"], text
         lines = log_path(job).read_text().splitlines()
         agent, requeue = (json.loads(line) for line in lines if line.startswith("["))
         assert agent == [["-P", "-m", "leyden.trainer.entrypoints.slurm_agent", str(job.run_dir), "resume", ""], text]
@@ -122,7 +123,7 @@ def test_no_text_is_executed_by_sbatch_or_the_job(slurm: SlurmCluster, recorder:
             ["-P", "-m", "leyden.trainer.entrypoints.slurm_requeue", str(job.run_dir), "resume", "0"],
             text,
         ]
-        assert f" JobName={text} " in slurm.run("scontrol", "--oneliner", "show", "job", job_id)
+        assert f" JobName={text} " in jobs[f"JobId={job_id}"]
     assert not list(work.iterdir())
     assert not list(tmp_path.rglob(CANARY))
 

@@ -1,5 +1,6 @@
 """`leyden` started once a rank by another launcher: refused, where each process would train alone."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -111,18 +112,23 @@ def test_torchrun(here: Path) -> None:
 
 @pytest.mark.slow
 @NEEDS_SLURM
-def test_steps_and_allocations_of_slurm(slurm: SlurmCluster, here: Path) -> None:
-    """A step of several tasks is refused; one task, and a shell in an allocation for several, train."""
+def test_steps_and_allocations_of_slurm(slurm: SlurmCluster, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of several tasks is refused. With the variables of one task, and of a shell in an allocation for several,
+    a run trains."""
+    words = [*TINY, "trainer.max_epochs=1", "logger=none", "callbacks=none"]
 
-    def run(*launcher: str) -> tuple[int, str, int]:
-        command = [*launcher, *LEYDEN, *TINY, "trainer.max_epochs=1", "logger=none", "callbacks=none"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=slurm.environment)
-        return done.returncode, done.stderr, len(list(here.glob("outputs/*/*/config.yaml")))
+    def printed(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120, env=slurm.environment)
 
-    code, message, runs = run("srun", "--ntasks=2")
-    assert (code, runs) == (2, 0)
-    assert message.count("SLURM_STEP_NUM_TASKS = 2") == 2
-    code, message, runs = run("srun", "--ntasks=1")
-    assert (code, runs) == (0, 1), message
-    code, message, runs = run("salloc", "--ntasks=4")
-    assert (code, runs) == (0, 2), message
+    refused = printed("srun", "--ntasks=2", *LEYDEN, *words)
+    assert refused.returncode == 2
+    assert refused.stderr.count("SLURM_STEP_NUM_TASKS = 2") == 2
+    assert not list(here.iterdir())
+    for number, launcher in enumerate((["srun", "--ntasks=1"], ["salloc", "--ntasks=4"])):
+        variables = dict(entry.split("=", 1) for entry in printed(*launcher, "env", "-0").stdout.split("\0")[:-1])
+        with monkeypatch.context() as patch:
+            for name in variables.keys() - {"PYTEST_CURRENT_TEST"}:
+                patch.setenv(name, variables[name])
+            assert "SLURM_NTASKS" in os.environ
+            assert main(words) == 0
+        assert len(list(here.glob("outputs/*/*/config.yaml"))) == number + 1

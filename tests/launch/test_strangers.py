@@ -130,16 +130,12 @@ SPAWN = "topology.start_method=spawn"
 START = "leyden.trainer.entrypoints.start"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["node", pytest.param("doctor", marks=pytest.mark.campaign)])
-def test_a_run_of_one_host_listens_on_loopback_alone(freeze: Freeze, kind: str, tmp_path: Path) -> None:
-    words = ["doctor", "topology=cpu", "topology.devices_per_node=2", SPAWN]
-    if kind == "node":
-        run_dir = freeze("run", *TINY, "strategy=ddp", "topology.devices_per_node=2", SPAWN, "topology.launcher=node")
-        words = ["node", "--rendezvous", "127.0.0.1:0", str(run_dir)]
+@pytest.mark.campaign
+def test_doctor_listens_on_loopback_alone(tmp_path: Path) -> None:
     watch = Watch()
+    words = ["doctor", "topology=cpu", "topology.devices_per_node=2", SPAWN]
     code, output = watched(watch, "leyden", *words, folder=tmp_path)
-    assert code in ((0, 1) if kind == "doctor" else (0,)), output  # 1: something is slow
+    assert code in (0, 1), output  # 1: something is slow
     assert_on_loopback(watch)
 
 
@@ -147,10 +143,12 @@ def test_a_run_of_one_host_listens_on_loopback_alone(freeze: Freeze, kind: str, 
 def test_strangers_change_nothing_between_nodes_and_the_secret_is_in_its_file_alone(
     freeze: Freeze, agents: list[Agent], tmp_path: Path
 ) -> None:
-    options, one_host = [*TINY, "strategy=ddp", "trainer.max_steps=5", SPAWN], Watch()
+    """The run that they do not disturb is one of one host, which listens on loopback alone."""
+    options, one_host = [*TINY, "strategy=ddp", "trainer.max_steps=5", SPAWN, "topology.launcher=node"], Watch()
     quiet = freeze("quiet", *options, "topology.devices_per_node=2")
-    run_dir = freeze("run", *options, "topology.launcher=node", "topology.nodes=2")
-    code, output = watched(one_host, START, str(quiet), folder=tmp_path)
+    run_dir = freeze("run", *options, "topology.nodes=2")
+    words = ["node", "--rendezvous", "127.0.0.1:0", str(quiet)]
+    code, output = watched(one_host, "leyden", *words, folder=tmp_path)
     assert code == 0, output
     assert_on_loopback(one_host)
     first = Agent(run_dir, "127.0.0.1:0")
@@ -179,8 +177,8 @@ def test_strangers_change_nothing_between_nodes_and_the_secret_is_in_its_file_al
 
 @pytest.mark.slow
 def test_strangers_change_nothing_at_a_parameter_server(freeze: Freeze, tmp_path: Path) -> None:
-    long_enough = [*TINY, *ONE_SERVER, "trainer.max_epochs=6", SPAWN]
-    quiet, run_dir = freeze("quiet", *long_enough), freeze("run", *long_enough)
+    long_enough = [*TINY, *ONE_SERVER, "trainer.max_epochs=6"]
+    quiet, run_dir = freeze("quiet", *long_enough), freeze("run", *long_enough, SPAWN)
     assert start(quiet) == 0
     watch = Watch(attack=True)
     code, output = watched(watch, START, str(run_dir), folder=tmp_path)

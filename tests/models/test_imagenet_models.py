@@ -175,6 +175,7 @@ def test_the_head_fits_images_of_every_size(build_model: Any, smallest: int) -> 
         for side in (*range(smallest, smallest + 25), 224, 227, 256):
             model = build_model(7, (2, side, smallest), hidden=[4])
             assert model(torch.empty(3, 2, side, smallest)).shape == (3, 7)
+        for side in (*range(smallest, smallest + 25, 4), 227):
             assert build_model(7, (2, smallest, side), hidden=[4])(torch.empty(3, 2, smallest, side)).shape == (3, 7)
         with pytest.raises(
             ValueError, match=rf"{smallest} x {smallest} pixels, these have 256 x {smallest - 1}; enlarge"

@@ -2,8 +2,10 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+import fit
 import numpy as np
 import pytest
 from exam_figures import Errors, choices, stretches, worse_reports
@@ -95,8 +97,17 @@ def test_shipped_link_constants_are_those_of_the_measurements() -> None:
     assert {name: round(value, 1) for name, value, _ in latencies()} == known.link_latency_us.value
 
 
+# what the fits choose from the whole grid is in the smaller one
+GRIDS = [pytest.param(fit.CONTENTION, fit.HOST_S_PER_GB, marks=pytest.mark.campaign), ((0.3, 0.4), (0.6, 0.8))]
+
+
 @pytest.mark.slow
-def test_figures_without_the_source_of_a_row() -> None:
+@pytest.mark.parametrize(("contention", "host"), GRIDS, ids=["whole grid", "near the best"])
+def test_figures_without_the_source_of_a_row(
+    contention: Sequence[float], host: Sequence[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fit, "CONTENTION", contention)
+    monkeypatch.setattr(fit, "HOST_S_PER_GB", host)
     found = given()
     measured, left = stretches(found), leave_one_source_out(found, priors())
     every, hard = Errors.of(left.predicted, measured), measured > 1.1

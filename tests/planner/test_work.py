@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -124,7 +125,7 @@ def test_residual_additions_belong_to_the_block(configured: Any) -> None:
 
 
 @pytest.mark.thinned(3)
-@pytest.mark.parametrize("model", ["lenet5", "resnet20", "vit_small"])
+@pytest.mark.parametrize("model", ["lenet5", pytest.param("resnet20", marks=pytest.mark.campaign), "vit_small"])
 def test_two_batches_give_every_batch(configured: Any, model: str) -> None:
     counter = StepCounter(configured(f"model={model}", *MODELS[model]))
     line = CountedBatches({batch: counter.count(batch) for batch in (64, 128)})
@@ -288,10 +289,12 @@ _LARGEST_ERROR = 0.02 if torch.backends.cpu.get_cpu_capability() == "AVX512" els
 
 @pytest.mark.machine
 @pytest.mark.slow
-def test_the_peak_is_that_of_the_cpus_allocator() -> None:
+@pytest.mark.parametrize("batches", [(128,), pytest.param((64, 128, 256), marks=pytest.mark.campaign)], ids=str)
+def test_the_peak_is_that_of_the_cpus_allocator(batches: Sequence[int]) -> None:
     script = ROOT / "benchmarks" / "planner" / "memory.py"
-    command = [sys.executable, str(script), "--rows", "lenet5"]
+    rows_of = f"import memory; memory.CELLS['lenet5'] = (*memory.CELLS['lenet5'][:2], {batches}); memory.main()"
+    command = [sys.executable, "-c", rows_of, "--rows", "lenet5"]
     output = subprocess.run(command, capture_output=True, text=True, check=True, cwd=script.parent).stdout
     rows = json.loads(next(line for line in output.splitlines() if line.startswith("ROWS")).removeprefix("ROWS"))
-    assert len(rows) == 6
+    assert len(rows) == 2 * len(batches)
     assert max(abs(row["error"]) for row in rows) < _LARGEST_ERROR

@@ -25,7 +25,8 @@ from leyden.trainer.strategies.ddp.powersgd_hook import WholeBackward
 Pools = Callable[[int], Pool]
 
 LOOKING = [HERE, "+callbacks.witness._target_=ddp_examples.Witness"]
-SHORT = [*TINY, "trainer.max_steps=5", "batch_size=48", "trainer.log_every_n_steps=1"]
+FEW = ["trainer.limit_val_batches=1", "trainer.limit_test_batches=1"]
+SHORT = [*TINY, "trainer.max_steps=5", "batch_size=48", "trainer.log_every_n_steps=1", *FEW]
 DOUBLE = "trainer.precision=64-true"
 POWERSGD = ["strategy=ddp", "strategy.compression=powersgd"]
 MANY_BUCKETS = "strategy.bucket_cap_mb=0.001"
@@ -50,7 +51,7 @@ def witnesses(run_dir: Path, workers: int) -> list[dict[str, Any]]:
     ("workers", "runs"), [(2, 1), pytest.param(2, RUNS, marks=CAMPAIGN), pytest.param(4, RUNS, marks=CAMPAIGN)]
 )
 def test_powersgd_finishes_with_many_buckets(freeze: Freeze, pools: Pools, workers: int, runs: int) -> None:
-    options = [*LENET, "trainer.max_steps=12", "batch_size=24", "callbacks=none", MANY_BUCKETS]
+    options = [*LENET, "trainer.max_steps=12", "batch_size=24", "callbacks=none", MANY_BUCKETS, *FEW]
     for run in range(runs):
         run_dir = freeze(f"run{run}", *options, *POWERSGD, *devices(workers), *LOOKING)
         pools(workers).run(run_dir)
@@ -75,7 +76,7 @@ def test_gradients_of_low_rank_pass_unchanged(freeze: Freeze, pools: Pools) -> N
 @pytest.mark.parametrize(
     "more",
     [
-        pytest.param([], id="whole"),
+        pytest.param([], id="whole", marks=CAMPAIGN),
         pytest.param(["trainer.accumulate_grad_batches=3"], id="in parts", marks=CAMPAIGN),
     ],
 )
@@ -91,7 +92,7 @@ def test_powersgd_depends_on_the_mean_over_workers_alone(freeze: Freeze, pools: 
 @pytest.mark.slow
 def test_what_is_not_sent_is_kept(freeze: Freeze, pools: Pools) -> None:
     look = [HERE, "+callbacks.feedback._target_=ddp_examples.Feedback"]
-    run_dir = freeze("run", *LENET, DOUBLE, "trainer.max_steps=8", "batch_size=48", *POWERSGD, *devices(2), *look)
+    run_dir = freeze("run", *LENET, *FEW, DOUBLE, "trainer.max_steps=8", "batch_size=48", *POWERSGD, *devices(2), *look)
     pools(2).run(run_dir)
     found = json.loads((run_dir / "feedback.json").read_text())
     assert max(found["apart"].values()) <= 1e-10
@@ -111,7 +112,7 @@ def test_channels_last_changes_nothing(freeze: Freeze, pools: Pools) -> None:
 
 @pytest.mark.slow
 def test_rank_two_learns_digits(freeze: Freeze, pools: Pools) -> None:
-    options = [*LENET, "trainer.max_epochs=12", *devices(2)]
+    options = [*LENET, "trainer.max_epochs=8", "trainer.limit_test_batches=1", *devices(2)]
     plain, low_rank = freeze("plain", *options, "strategy=ddp"), freeze("low", *options, *POWERSGD)
     pools(2).run(plain)
     pools(2).run(low_rank)
@@ -276,7 +277,7 @@ def test_large_gradients_are_divided_before_they_are_rounded(freeze: Freeze, poo
 
 
 def resumable(*options: str) -> list[str]:
-    return [*LENET, "trainer.max_steps=8", "batch_size=48", "trainer.log_every_n_steps=1",
+    return [*LENET, *FEW, "trainer.max_steps=8", "batch_size=48", "trainer.log_every_n_steps=1",
             "callbacks.checkpoint.every_n_steps=1", "callbacks.checkpoint.keep_last=100", *options]  # fmt: skip
 
 
@@ -368,10 +369,9 @@ SWITCHES = {
 }
 REFUSED = [("static_graph", "none", 2), ("static_graph", "bf16", 2), ("static_graph", "powersgd", 2),
            ("find_unused_parameters", "powersgd", 1), ("find_unused_parameters", "powersgd", 2)]  # fmt: skip
-SWITCHED = [("bucket_cap_mb", "none", 2), ("bucket_cap_mb", "powersgd", 1), ("static_graph", "none", 1),
-            ("static_graph", "powersgd", 1), ("gradient_as_bucket_view", "bf16", 2),
-            ("find_unused_parameters", "bf16", 1), ("find_unused_parameters", "none", 2)]  # fmt: skip
-"""Each switch alone and with a compression, in one part and in two."""
+SWITCHED = [("bucket_cap_mb", "powersgd", 1), ("static_graph", "none", 1), ("gradient_as_bucket_view", "bf16", 2),
+            ("find_unused_parameters", "none", 2)]  # fmt: skip
+"""Each switch, each compression, in one part and in two."""
 
 
 @pytest.mark.slow
@@ -401,7 +401,7 @@ def test_switches_arrive_and_change_no_result(
 
 
 UNUSED = ["model=mlp", "~model.hidden", "~model.dropout", "model._target_=ddp_examples.WithUnused",
-          "batch_size=48", "dataset.image_size=8", "trainer.max_steps=4", "strategy=ddp", *devices(2),
+          "batch_size=48", "dataset.image_size=8", "trainer.max_steps=4", "strategy=ddp", *devices(2), *FEW,
           HERE]  # fmt: skip
 
 

@@ -141,7 +141,8 @@ def test_a_server_after_the_local_step() -> None:
 
 
 SIMULATED = "strategy.execution.simulate=true"
-SHORT = [*TINY, "batch_size=48", "trainer.log_every_n_steps=5", "logger=default"]
+SHORT = [*TINY, "batch_size=48", "trainer.log_every_n_steps=5", "logger=default", "trainer.limit_val_batches=1",
+         "trainer.limit_test_batches=1"]  # fmt: skip
 FOUR = "topology.devices_per_node=4"
 
 
@@ -154,7 +155,7 @@ def ended(run_dir: Path) -> tuple[dict[str, torch.Tensor], str]:
 @pytest.mark.parametrize(("form", "difference"), ORDERS)
 def test_the_default_difference_of_each_form(freeze: Freeze, form: str, difference: str) -> None:
     options = [*SHORT, "strategy=easgd", f"strategy.form={form}", "strategy.tau=3", SIMULATED, FOUR,
-               "trainer.max_epochs=1"]  # fmt: skip
+               "trainer.max_steps=8"]  # fmt: skip
     default, _ = ended(freeze("default", *options))
     explicit, _ = ended(freeze("explicit", *options, f"strategy.difference={difference}"))
     assert (distance(default, explicit) == 0) == (ORDER_OF_FORM[form] == difference)
@@ -199,6 +200,7 @@ def test_easgd_diverges_as_warned(freeze: Freeze) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.campaign
 def test_four_distributed_workers_diverge_as_warned(freeze: Freeze, pools: Callable[[int], Pool]) -> None:
     run_dir = freeze("run", *UNSTABLE, "strategy.beta=1.9", FOUR)
     pools(4).run(run_dir)
@@ -213,7 +215,7 @@ def test_distributed_workers_in_the_papers_order_are_the_simulated_ones(
 ) -> None:
     """EAMSGD under a schedule: the difference is taken at x, which the last step's learning rate gives."""
     options = [*SHORT, "strategy=easgd", "strategy.tau=3", "strategy.difference=before", "optimizer.nesterov=true",
-               f"topology.devices_per_node={count}", "trainer.precision=64-true"]  # fmt: skip
+               f"topology.devices_per_node={count}", "trainer.precision=64-true", "trainer.max_steps=20"]  # fmt: skip
     distributed, simulated = freeze("distributed", *options), freeze("simulated", *options, SIMULATED)
     pools(count).run(distributed)
     assert distance(weights(distributed), ended(simulated)[0]) <= 1e-10
@@ -222,7 +224,7 @@ def test_distributed_workers_in_the_papers_order_are_the_simulated_ones(
 @pytest.mark.slow
 def test_distributed_workers_after_the_local_step_are_replayed(freeze: Freeze, pools: Callable[[int], Pool]) -> None:
     options = [*SHORT, "strategy=easgd", "strategy.form=server", "strategy.difference=after", "strategy.tau=3",
-               "topology.devices_per_node=2", "trainer.precision=64-true"]  # fmt: skip
+               "topology.devices_per_node=2", "trainer.precision=64-true", "trainer.max_steps=20"]  # fmt: skip
     distributed = freeze("distributed", *options, "strategy.execution.record=true")
     pools(2).run(distributed)
     replay = freeze("replay", *options, SIMULATED, f"strategy.execution.replay={distributed / 'events.csv'}")

@@ -16,8 +16,10 @@ from leyden.trainer.runs import checkpoints
 
 pytestmark = pytest.mark.thinned(2)
 
+CAMPAIGN = pytest.mark.campaign
 SIMULATED = "strategy.execution.simulate=true"
-SHORT = [*TINY, "batch_size=48", "trainer.log_every_n_steps=5", "logger=default"]
+FEW = ["trainer.limit_val_batches=1", "trainer.limit_test_batches=1"]
+SHORT = [*TINY, *FEW, "batch_size=96", "trainer.log_every_n_steps=5", "logger=default"]
 DOUBLE = "trainer.precision=64-true"
 PLAIN = ["optimizer.momentum=0", "optimizer.weight_decay=0"]
 
@@ -39,7 +41,7 @@ def same_bits(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> b
     "optimizer",
     [
         pytest.param([], id="momentum"),
-        pytest.param(["optimizer.momentum=0"], id="plain", marks=pytest.mark.slow),
+        pytest.param(["optimizer.momentum=0"], id="plain", marks=CAMPAIGN),
         pytest.param(["optimizer=adagrad"], id="adagrad", marks=pytest.mark.slow),
         pytest.param(["optimizer=adamw", "optimizer.decay_bias_and_norm=false"], id="adamw"),
     ],
@@ -57,10 +59,10 @@ def test_summed_pushes_of_one_worker_are_sgd_to_tolerance(freeze: Freeze) -> Non
     assert distance(summed, one) <= 1e-10
 
 
-@pytest.mark.parametrize("batch", [pytest.param(48, marks=pytest.mark.slow), 164])
+@pytest.mark.parametrize("batch", [pytest.param(48, marks=CAMPAIGN), 164])
 def test_averaging_every_step_is_data_parallelism(freeze: Freeze, batch: int) -> None:
     """With momentum and weight decay as well, and with uneven last shares: 1150 samples, batches of 164 leave 2."""
-    options = [*TINY, DOUBLE, f"batch_size={batch}", "trainer.max_epochs=2"]
+    options = [*TINY, *FEW, DOUBLE, f"batch_size={batch}", "trainer.max_epochs=2"]
     one = trained(freeze("single", *options))
     averaged = freeze("averaged", *options, "strategy=local_sgd", "strategy.h=1", SIMULATED, workers(4))
     assert distance(trained(averaged), one) <= 1e-10
@@ -88,11 +90,14 @@ CASES = {
     "diloco": ["strategy=local_sgd", "strategy.h=5", "strategy.outer_lr=0.7", "strategy.outer_momentum=0.9"],
     "adacomm": ["strategy=local_sgd", "strategy.h=6", "strategy.h_rule=adacomm", "strategy.adapt_every=8"],
 }
+QUICK: list[pytest.MarkDecorator] = []
+RESUMED = {"easgd": QUICK, "asgd": QUICK, "local_sgd": QUICK, "eamsgd": CAMPAIGN, "easgd-server": CAMPAIGN}
+"""Marks of those that are not slow."""
 
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=[] if case in ("easgd", "asgd", "local_sgd") else pytest.mark.slow) for case in CASES],
+    [pytest.param(case, marks=RESUMED.get(case, pytest.mark.slow)) for case in CASES],
 )
 def test_resumed_is_unbroken(freeze: Freeze, tmp_path: Path, case: str) -> None:
     """From a checkpoint in mid-epoch: the same bits, the same last metrics."""
@@ -102,7 +107,7 @@ def test_resumed_is_unbroken(freeze: Freeze, tmp_path: Path, case: str) -> None:
     first = trained(whole)
     steps = [checkpoints.step_of(path) for path in checkpoints.saved_checkpoints(whole)]
     assert summary(whole)["samples"] == 2 * 1150
-    middle = max(step for step in steps if step < 20)
+    middle = max(step for step in steps if step < 12)
     broken = cut_back(whole, tmp_path / "broken", middle)
     assert start(broken, "resume") == 0
     assert same_bits(weights(broken), first)
@@ -118,8 +123,8 @@ def test_a_simulation_is_reproducible_and_its_seed_counts(freeze: Freeze) -> Non
 
 
 def test_sixty_four_simulated_workers(freeze: Freeze) -> None:
-    run_dir = freeze("run", *TINY, "batch_size=128", "strategy=asgd", SIMULATED, workers(64), "trainer.max_epochs=1",
-                     "trainer.log_every_n_steps=1")  # fmt: skip
+    run_dir = freeze("run", *TINY, *FEW, "batch_size=128", "strategy=asgd", SIMULATED, workers(64),
+                     "trainer.max_steps=4", "trainer.log_every_n_steps=1")  # fmt: skip
     assert start(run_dir) == 0
     last = rows(run_dir)[-1]
     known = [row for row in rows(run_dir) if row["local_update/staleness_max"]]
@@ -148,7 +153,7 @@ def test_a_straggler_slows_workers_in_lockstep_alone(freeze: Freeze) -> None:
         start(run_dir)
         assert summary(run_dir)["samples"] == 1150
         seconds[name] = metrics(run_dir)["local_update/simulated_seconds"]
-    slices = 4 * 24
+    slices = 4 * 12
     assert seconds["easgd"] == seconds["local_sgd"] == 4 * slices / 4
     assert seconds["easgd-server"] <= slices / 3.25 + 4
 
@@ -158,21 +163,21 @@ def test_a_slow_link_delays_transfers(freeze: Freeze) -> None:
     options = [*SHORT, "strategy=asgd", SIMULATED, "strategy.execution.delay_ms=1", "trainer.max_epochs=1", workers(2)]
     run_dir = freeze("run", *options, f"strategy.execution.link_mbit_s={1210 * 4 * 8 / 1e6}")
     start(run_dir)
-    assert metrics(run_dir)["local_update/simulated_seconds"] == pytest.approx(2 * 2 * 24, rel=0.05)
+    assert metrics(run_dir)["local_update/simulated_seconds"] == pytest.approx(2 * 2 * 12, rel=0.05)
 
 
 @pytest.mark.slow
 def test_bytes_follow_the_formulas(freeze: Freeze) -> None:
     size = 1210 * 4
     expected = {
-        "easgd": 2 * 3 / 4 * size / 3,
-        "easgd-server": 2 * size / 3,
-        "asgd": size / 4 + size / 2,
-        "local_sgd": 2 * 3 / 4 * size / 7,
+        "easgd": (4, 2 * 3 / 4 * size / 3),
+        "easgd-server": (2, 2 * size / 3),
+        "asgd": (2, size / 4 + size / 2),
+        "local_sgd": (2, 2 * 1 / 2 * size / 7),
     }
-    for name, bytes_a_step in expected.items():
-        run_dir = freeze(name, *CASES[name], *TINY, "batch_size=4", "trainer.max_steps=168", SIMULATED, workers(4),
-                         "+callbacks.traffic._target_=local_update_examples.Traffic",
+    for name, (count, bytes_a_step) in expected.items():
+        run_dir = freeze(name, *CASES[name], *TINY, *FEW, f"batch_size={count}", "trainer.max_steps=168",
+                         SIMULATED, workers(count), "+callbacks.traffic._target_=local_update_examples.Traffic",
                          HERE)  # fmt: skip
         start(run_dir)
         sent = summary(run_dir)["communication"]["bytes_a_step_and_worker"]
@@ -187,9 +192,9 @@ def logged(run_dir: Path) -> list[tuple[int, float]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [40, 42], ids=["logged twice", "a short interval"])
+@pytest.mark.parametrize("steps", [20, 22], ids=["logged twice", "a short interval"])
 def test_bytes_are_logged_to_the_last_row(freeze: Freeze, steps: int) -> None:
-    """At an epoch's end all log; there a simulation's only process has logged step 40 before."""
+    """At an epoch's end all log; there a simulation's only process has logged step 20 before."""
     cases = {
         "asgd": ["strategy=asgd"],
         "easgd-server": [*EASGD_SERVER, "strategy.tau=1"],
@@ -207,7 +212,9 @@ def test_bytes_are_logged_to_the_last_row(freeze: Freeze, steps: int) -> None:
 
 def test_bytes_of_the_rows_are_those_of_the_run(freeze: Freeze) -> None:
     """A fetch each step, and one push an epoch: the pending sum at its end."""
-    run_dir = freeze("run", *SHORT, "strategy=asgd", "strategy.n_push=100", SIMULATED, "trainer.log_every_n_steps=4")
+    run_dir = freeze(
+        "run", *SHORT, "strategy=asgd", "strategy.n_push=100", SIMULATED, "batch_size=48", "trainer.log_every_n_steps=4"
+    )
     start(run_dir)
     found = logged(run_dir)
     whole = sum(sent * (step - before) for (before, _), (step, sent) in pairwise([(0, 0.0), *found]))
@@ -218,12 +225,15 @@ def test_bytes_of_the_rows_are_those_of_the_run(freeze: Freeze) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["asgd", "easgd strategy.form=server strategy.tau=1", "local_sgd strategy.h=1"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["asgd", pytest.param("easgd strategy.form=server strategy.tau=1", marks=CAMPAIGN), "local_sgd strategy.h=1"],
+)
 def test_distributed_workers_log_bytes_to_the_end(freeze: Freeze, pools: Callable[[int], Pool], strategy: str) -> None:
-    run_dir = freeze("run", *SHORT, *f"strategy={strategy}".split(), "trainer.max_steps=40", workers(2))
+    run_dir = freeze("run", *SHORT, *f"strategy={strategy}".split(), "trainer.max_steps=20", workers(2))
     pools(2).run(run_dir)
     step, sent = logged(run_dir)[-1]
-    assert (step, sent) == (40, pytest.approx(1210 * 4 * (1 if "local_sgd" in strategy else 2)))
+    assert (step, sent) == (20, pytest.approx(1210 * 4 * (1 if "local_sgd" in strategy else 2)))
 
 
 def test_a_recording_of_another_config_is_refused(freeze: Freeze, tmp_path: Path) -> None:
@@ -245,7 +255,7 @@ def test_on_another_number_of_workers_all_start_at_the_center(freeze: Freeze, tm
                "callbacks.checkpoint.keep_last=9"]  # fmt: skip
     run_dir = freeze("run", *options, workers(4))
     start(run_dir)
-    resumed = cut_back(run_dir, tmp_path / "resumed", 20)
+    resumed = cut_back(run_dir, tmp_path / "resumed", 10)
     (resumed / "resume.yaml").write_text("- changed: {topology.devices_per_node: 2}\n")
     assert start(resumed, "resume") == 0
     assert summary(resumed)["samples"] == 2 * 1150
@@ -260,7 +270,8 @@ def test_each_worker_can_be_validated(freeze: Freeze) -> None:
 
 
 def test_statistics_of_batch_normalization_are_averaged(freeze: Freeze) -> None:
-    options = ["model=resnet20", "dataset.image_size=8", "batch_size=32", "trainer.max_steps=4", "trainer.max_epochs=1"]
+    options = ["model=resnet20", "model.depth=8", "dataset.image_size=8", "batch_size=32", "trainer.max_steps=4",
+               "trainer.max_epochs=1"]  # fmt: skip
     run_dir = freeze("run", *options, *CASES["local_sgd"], SIMULATED, workers(2), "trainer.limit_test_batches=1",
                      "trainer.limit_val_batches=1")  # fmt: skip
     start(run_dir)

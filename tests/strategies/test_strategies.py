@@ -16,7 +16,8 @@ from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
 
 Pools = Callable[[int], Pool]
-SHORT = ["trainer.precision=64-true", "trainer.max_steps=5", "batch_size=48", "trainer.log_every_n_steps=1"]
+FEW = ["trainer.limit_val_batches=1", "trainer.limit_test_batches=1"]
+SHORT = ["trainer.precision=64-true", "trainer.max_steps=5", "batch_size=48", "trainer.log_every_n_steps=1", *FEW]
 
 
 @pytest.mark.slow
@@ -30,7 +31,7 @@ def test_dropout_drops_the_same_units_on_any_number_of_workers(freeze: Freeze, p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("nodes", [pytest.param(1, marks=pytest.mark.campaign), 2])
 def test_the_ledger_counts_the_ring(freeze: Freeze, pools: Pools, nodes: int) -> None:
     run_dir = freeze("run", *TINY, *SHORT, "strategy=ddp", f"topology.nodes={nodes}", devices(4 // nodes))
     pools(4).run(run_dir)
@@ -62,7 +63,7 @@ def test_four_workers_resume_with_the_bits_of_the_undisturbed_run(
     freeze: Freeze, pools: Pools, tmp_path: Path, name: str
 ) -> None:
     """Of more than two summands the order counts: no exchange may depend on where a session began."""
-    often = ["callbacks.checkpoint.every_n_steps=1", "callbacks.checkpoint.keep_last=9", "trainer.max_steps=8"]
+    often = ["callbacks.checkpoint.every_n_steps=1", "callbacks.checkpoint.keep_last=9", "trainer.max_steps=8", *FEW]
     net = ["model.hidden=[32,24]", "model.dropout=0.4", "optimizer.momentum=0.9", "trainer.gradient_clip_val=0.5"]
     whole = freeze("whole", *TINY, *net, "batch_size=48", *often, *RESUMED[name], devices(4))
     pools(4).run(whole)

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from leyden.trainer.entrypoints.start import start
 
+CAMPAIGN = pytest.mark.campaign
 TWO, SIMULATED = "topology.devices_per_node=2", "strategy.execution.simulate=true"
-EXACT = [*TINY, "trainer.limit_train_batches=20", "trainer.precision=64-true", "optimizer.momentum=0",
+EXACT = [*TINY, "trainer.limit_train_batches=20", "trainer.limit_val_batches=1", "trainer.limit_test_batches=1",
+         "trainer.precision=64-true", "optimizer.momentum=0",
          "optimizer.weight_decay=0", "schedule=constant"]  # fmt: skip
 WATCHED = ["batch_size=48", "strategy=asgd", TWO, "+callbacks.first._target_=local_update_examples.FirstFetch",
            HERE]  # fmt: skip
@@ -41,8 +43,20 @@ def apart(run_dir: Path, oracle: Tensor) -> float:
     return float((fetched - oracle).norm() / oracle.norm())
 
 
-@pytest.mark.parametrize("steps", [30, 40, 60], ids=["mid-epoch", "epoch's end", "second epoch"])
-@pytest.mark.parametrize("n", [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("n", "steps"),
+    [
+        pytest.param(4, 30, id="4-mid-epoch"),
+        pytest.param(4, 40, id="4-epoch's end"),
+        pytest.param(1, 60, id="1-second epoch", marks=pytest.mark.slow),
+        pytest.param(100, 30, id="100-mid-epoch", marks=pytest.mark.slow),
+        pytest.param(4, 60, id="4-second epoch", marks=CAMPAIGN),
+        pytest.param(1, 30, id="1-mid-epoch", marks=CAMPAIGN),
+        pytest.param(1, 40, id="1-epoch's end", marks=CAMPAIGN),
+        pytest.param(100, 40, id="100-epoch's end", marks=CAMPAIGN),
+        pytest.param(100, 60, id="100-second epoch", marks=CAMPAIGN),
+    ],
+)
 def test_simulated_workers_start_from_the_warm_start(freeze: Freeze, n: int, steps: int) -> None:
     """30 steps are no multiple of 4 pushes, and less than 100."""
     run_dir = warm(freeze, "warm", steps, n, SIMULATED)
@@ -57,10 +71,7 @@ def test_simulated_workers_start_from_the_warm_start(freeze: Freeze, n: int, ste
     [
         (1, 1),
         (4, 0),
-        (100, 1),
-        pytest.param(1, 0, marks=pytest.mark.campaign),
-        pytest.param(4, 1, marks=pytest.mark.campaign),
-        pytest.param(100, 0, marks=pytest.mark.campaign),
+        *(pytest.param(*case, marks=CAMPAIGN) for case in ((1, 0), (4, 1), (100, 0), (100, 1))),
     ],
 )
 def test_distributed_workers_start_from_the_warm_start(

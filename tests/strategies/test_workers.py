@@ -23,16 +23,17 @@ LONG = [*TINY, "trainer.max_epochs=500", "trainer.log_every_n_steps=10", "callba
 @pytest.mark.parametrize(
     ("model", "precision", "tolerance"),
     [
-        (["model=lenet5"], "32-true", 1e-5),
-        (["model=mlp", "model.hidden=[32]"], "64-true", 1e-10),
-        (["model=resnet20", "model.norm=group", "dataset.image_size=8"], "64-true", 1e-10),
+        (["model=lenet5", "dataset.image_size=16"], "32-true", 1e-5),
+        (["model=mlp", "model.hidden=[32]", "dataset.image_size=8"], "64-true", 1e-10),
+        (["model=resnet20", "model.depth=8", "model.norm=group", "dataset.image_size=8"], "64-true", 1e-10),
     ],
     ids=["lenet5", "mlp", "resnet20-group"],
 )
 def test_two_workers_equal_one(
     freeze: Freeze, pools: Pools, model: list[str], precision: str, tolerance: float
 ) -> None:
-    options = [*model, f"trainer.precision={precision}", "trainer.max_steps=5", "batch_size=48"]
+    options = [*model, f"trainer.precision={precision}", "trainer.max_steps=5", "batch_size=48",
+               "trainer.limit_val_batches=2", "trainer.limit_test_batches=2"]  # fmt: skip
     one, two = freeze("one", *options), freeze("two", *options, *DDP)
     assert start(one) == 0
     pools(2).run(two)
@@ -47,8 +48,8 @@ def test_two_workers_equal_one(
 @pytest.mark.slow
 def test_batch_normalization_over_all_workers_equals_one(freeze: Freeze, pools: Pools) -> None:
     options = [
-        "model=resnet20", "trainer.precision=64-true", "trainer.max_steps=3", "batch_size=30",
-        "trainer.sync_batchnorm=true", "trainer.limit_val_batches=2", "trainer.limit_test_batches=2",
+        "model=resnet20", "model.depth=8", "dataset.image_size=8", "trainer.precision=64-true", "trainer.max_steps=3",
+        "batch_size=30", "trainer.sync_batchnorm=true", "trainer.limit_val_batches=2", "trainer.limit_test_batches=2",
     ]  # fmt: skip
     one, two = freeze("one", *options), freeze("two", *options, *DDP)
     assert start(one) == 0
@@ -72,7 +73,7 @@ def test_uneven_shares_are_exact_and_evaluation_pads_nothing(freeze: Freeze, poo
 
 @pytest.mark.slow
 def test_resume_on_another_number_of_workers(freeze: Freeze, pools: Pools) -> None:
-    options = [*TINY, "trainer.precision=64-true", "callbacks.checkpoint.every_n_steps=1",
+    options = [*TINY, "trainer.precision=64-true", "callbacks.checkpoint.every_n_steps=5",
                "callbacks.checkpoint.keep_last=100"]  # fmt: skip
     whole = freeze("whole", *options)
     start(whole)

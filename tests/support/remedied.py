@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from leyden.trainer.base.errors import Problem
@@ -31,7 +32,12 @@ def works(remedy: str, command: Sequence[str] = ()) -> bool:
     if words and words[0] in VERBS:
         return True
     one = [_first_value(word) if is_sweep else word for word in words]
-    return any(not any(map(_is_wrong, Composer().problems_of(typed))) for typed in _typed(one, command))
+    return any(not any(map(_is_wrong, _composer().problems_of(typed))) for typed in _typed(one, command))
+
+
+@cache
+def _composer() -> Composer:
+    return Composer()
 
 
 def _first_value(word: str) -> str:
