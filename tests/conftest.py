@@ -1,6 +1,5 @@
 """Frozen runs without the command line, processes that end with the test, reruns, and the limit of the quick lane."""
 
-import gc
 import os
 import signal
 import sys
@@ -30,7 +29,7 @@ from pool import Pool
 from runs import TINY, Freeze, Processes
 from slurm_cluster import SlurmCluster
 
-from leyden.trainer.base.process import collector_paused
+from leyden.trainer.base.process import frozen_imports
 from leyden.trainer.compose.composer import Composer
 from leyden.trainer.compose.composition.resolved_values import without_hydra
 from leyden.trainer.entrypoints.start import start
@@ -80,10 +79,8 @@ def _mark_rows(item: pytest.Item, rows: Counter[str]) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """What is imported by its end stays: the garbage collector need not look at it in every test."""
-    with collector_paused():
-        collected = yield
-        gc.freeze()
-    return collected
+    with frozen_imports():
+        return (yield)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -146,6 +143,11 @@ def _put_back() -> Iterator[None]:
     for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
         del os.environ[name]
     os.environ.update(before)
+
+
+@pytest.fixture(scope="module")
+def composer() -> Composer:
+    return Composer()
 
 
 @pytest.fixture

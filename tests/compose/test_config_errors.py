@@ -30,11 +30,6 @@ from leyden.trainer.hardware.topology import CPU_WORKERS_PER_CORE, cores, gpu_co
 pytestmark = pytest.mark.thinned(4)
 
 
-@pytest.fixture(scope="module")
-def composer() -> Composer:
-    return Composer()
-
-
 @dataclass(frozen=True)
 class Mistake:
     name: str

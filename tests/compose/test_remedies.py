@@ -23,11 +23,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def composer() -> Composer:
-    return Composer()
-
-
 # the mistake, and what the remedy must begin with; "": no remedy
 TRANSLATED = {
     # Lightning

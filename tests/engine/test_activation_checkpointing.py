@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 from pool import Pool
-from runs import TINY, Freeze, distance, weights
-from runs import VIT as DEEPER
+from runs import FEW, TINY, VIT, Freeze, distance, weights
 from torch import Tensor, nn
 
 from leyden.trainer.base.signals import StopRequest
@@ -20,11 +19,11 @@ from leyden.trainer.engine.build import assemble
 from leyden.trainer.entrypoints.start import start
 
 ON = "trainer.activation_checkpointing=true"
-FEW = ["trainer.max_epochs=1", "trainer.limit_val_batches=1", "trainer.limit_test_batches=1"]
-VIT = [*DEEPER, *FEW, "model.depth=2"]
+SHORT = [*FEW, "trainer.max_epochs=1"]
+SHORT_VIT = [*VIT, *SHORT]
 RESNET = [
     "model=resnet20", "model.depth=14", "dataset=synthetic", "dataset.samples=96", "dataset.image_shape=[3,8,8]",
-    "batch_size=16", *FEW,
+    "batch_size=16", *SHORT,
 ]  # fmt: skip
 TWO = "topology.devices_per_node=2"
 
@@ -36,7 +35,7 @@ def equal(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("model", "switch"),
-    [(VIT, "true"), (VIT, "[_EncoderBlock]"), (VIT, "['blocks.*.mlp',_Attention]"), (RESNET, "true")],
+    [(SHORT_VIT, "true"), (SHORT_VIT, "[_EncoderBlock]"), (SHORT_VIT, "['blocks.*.mlp',_Attention]"), (RESNET, "true")],
     ids=["vit", "by class", "by name", "statistics"],
 )
 def test_weights_and_statistics_are_equal_bit_for_bit(freeze: Freeze, model: list[str], switch: str) -> None:
@@ -74,7 +73,7 @@ def test_random_draws_are_repeated_and_evaluation_computes_once() -> None:
 
 def test_less_is_kept_for_the_backward(freeze: Freeze) -> None:
     def kept(*options: str) -> int:
-        run_dir = freeze("-".join(("run", *options)).replace("=", ""), *VIT, *options)
+        run_dir = freeze("-".join(("run", *options)).replace("=", ""), *SHORT_VIT, *options)
         state = assemble(load(run_dir), run_dir, StopRequest())
         part = next(iter(state.data.train_parts(0)))
         state.sample_keys.set(part.keys)
@@ -93,7 +92,7 @@ def test_less_is_kept_for_the_backward(freeze: Freeze) -> None:
 
 @pytest.mark.slow
 def test_a_compiled_network_stays_one_graph(freeze: Freeze, graphs: list[Any]) -> None:
-    options = [*VIT, "trainer.limit_val_batches=0", "trainer.limit_test_batches=0"]
+    options = [*SHORT_VIT, "trainer.limit_val_batches=0", "trainer.limit_test_batches=0"]
     plain = freeze("plain", *options)
     saved = freeze("saved", *options, ON, "trainer.compile={fullgraph: true}")
     assert start(plain) == start(saved) == 0
@@ -111,10 +110,10 @@ def test_a_compiled_network_stays_one_graph(freeze: Freeze, graphs: list[Any]) -
 @pytest.mark.parametrize(
     ("model", "options"),
     [
-        (VIT, ["strategy=ddp"]),
-        pytest.param(VIT, ["strategy=butterfly"], marks=pytest.mark.campaign),
-        (VIT, ["strategy=fsdp", "strategy.min_parameters=1"]),
-        pytest.param(VIT, ["strategy=local_sgd"], marks=pytest.mark.campaign),
+        (SHORT_VIT, ["strategy=ddp"]),
+        pytest.param(SHORT_VIT, ["strategy=butterfly"], marks=pytest.mark.campaign),
+        (SHORT_VIT, ["strategy=fsdp", "strategy.min_parameters=1"]),
+        pytest.param(SHORT_VIT, ["strategy=local_sgd"], marks=pytest.mark.campaign),
         (RESNET, ["strategy=ddp", "trainer.sync_batchnorm=true", "trainer.accumulate_grad_batches=2"]),
     ],
     ids=["ddp", "butterfly", "fsdp", "local_sgd", "sync_batchnorm"],

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from pool import Pool
-from runs import TINY, Freeze, cut_back, distance, metrics, weights
+from runs import FEW, TINY, Freeze, cut_back, distance, metrics, weights
 
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
@@ -15,8 +15,7 @@ from leyden.trainer.runs import checkpoints
 Pools = Callable[[int], Pool]
 TWO = "topology.devices_per_node=2"
 PLAIN = ["schedule=constant", "optimizer=sgd", "optimizer.lr=0.05", "optimizer.weight_decay=0.1", "batch_size=48",
-         "trainer.precision=64-true", "trainer.max_steps=5", "trainer.limit_val_batches=1",
-         "trainer.limit_test_batches=1", "trainer.enable_progress_bar=false"]  # fmt: skip
+         "trainer.precision=64-true", "trainer.max_steps=5", *FEW, "trainer.enable_progress_bar=false"]  # fmt: skip
 NETS = {
     "mlp": (["model=mlp", "model.hidden=[30,22]", "dataset.image_size=8", "model.freeze=[layers.1]"],
             "model.layers.1."),
@@ -79,9 +78,9 @@ def step_weights(run_dir: Path, step: int) -> dict[str, torch.Tensor]:
     return checkpoint_io.read(checkpoints.path_of(run_dir, step))["model"]
 
 
-LATER = [*TINY, "trainer.max_epochs=3", "trainer.limit_train_batches=3", "trainer.limit_val_batches=1",
-         "trainer.limit_test_batches=1", "model.freeze=[layers.1]", "optimizer=adamw",
-         "model.unfreeze_at=1", "callbacks.checkpoint.keep_last=9", "callbacks.checkpoint.every_n_steps=1"]  # fmt: skip
+LATER = [*TINY, "trainer.max_epochs=3", "trainer.limit_train_batches=3", *FEW, "model.freeze=[layers.1]",
+         "optimizer=adamw", "model.unfreeze_at=1", "callbacks.checkpoint.keep_last=9",
+         "callbacks.checkpoint.every_n_steps=1"]  # fmt: skip
 DDP = ["strategy=ddp", "strategy.find_unused_parameters=true", TWO]
 
 
@@ -122,7 +121,7 @@ def test_unfreezing_under_ddp_equals_one_worker(freeze: Freeze, pools: Pools) ->
 
 
 RESNET = ["model=resnet20", "model.depth=8", "dataset.image_size=8", "trainer.max_epochs=2", "batch_size=32",
-          "trainer.limit_train_batches=2", "trainer.limit_val_batches=1", "trainer.limit_test_batches=1",
+          "trainer.limit_train_batches=2", *FEW,
           "trainer.enable_progress_bar=false"]  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from lightning_examples import SEEN
 from pool import Pool
-from runs import NETS, POINTS, TINY, Freeze, distance, rows, task, weights
+from runs import FEW, NETS, POINTS, TINY, Freeze, distance, rows, task, weights
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.base.signals import StopRequest
@@ -23,8 +23,7 @@ LOGGED = "trainer.log_grad_norm=true"
 EVERY = "trainer.log_every_n_steps=1"
 PLAIN = ["optimizer=sgd", "optimizer.lr=0.1", "optimizer.momentum=0.0", "optimizer.weight_decay=0.0",
          "schedule=constant"]  # fmt: skip
-SHORT = [*PLAIN, "trainer.precision=64-true", "trainer.max_steps=4", "batch_size=48", LOGGED,
-         "trainer.limit_val_batches=1", "trainer.limit_test_batches=1",
+SHORT = [*PLAIN, "trainer.precision=64-true", "trainer.max_steps=4", "batch_size=48", LOGGED, *FEW,
          "trainer.enable_progress_bar=false", "trainer.accumulate_grad_batches=2"]  # fmt: skip
 TWO = "topology.devices_per_node=2"
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from pool import Pool
-from runs import HERE, TINY, Freeze, Processes, distance, metrics, summary, weights
+from runs import FEW, HERE, TINY, Freeze, Processes, distance, metrics, summary, weights
 
 from leyden.trainer.base.signals import StopRequest
 from leyden.trainer.config.schema import load
@@ -140,8 +140,7 @@ def test_channels_last_reaches_weights_and_images(freeze: Freeze, tmp_path: Path
     assert start(run_dir) == 0
     assert {tuple(line["strides"]) for line in notes(tmp_path)} == {(3 * 32 * 32, 1, 3 * 32, 3)}
     plain, last = (
-        freeze(name, "model=lenet5", "trainer.max_steps=3", f"trainer.channels_last={name == 'last'}",
-               "trainer.limit_val_batches=1", "trainer.limit_test_batches=1")
+        freeze(name, "model=lenet5", "trainer.max_steps=3", f"trainer.channels_last={name == 'last'}", *FEW)
         for name in ("plain", "last")
     )  # fmt: skip
     start(plain)

@@ -201,7 +201,7 @@ def test_the_pages_have_commands() -> None:
 def test_command(
     command: Command, place: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """In this process: that the command's own is no other is tested by those of several hosts, scripts and recipes."""
+    """In this process. Of their own have those of several hosts, what serves pages and the mistakes that are shown."""
     monkeypatch.chdir(place)
     arguments = command.arguments
     if "dataset.root=PATH" in arguments and not CIFAR.exists():

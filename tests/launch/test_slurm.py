@@ -66,24 +66,21 @@ def held_once_an_epoch(times: int) -> list[str]:
 
 @pytest.mark.campaign
 @pytest.mark.timeout(300 + 60 * REQUEUES)
-@pytest.mark.parametrize("requeues", [1, REQUEUES])
-def test_two_nodes_are_one_run_however_often_they_are_stopped(
-    slurm: SlurmCluster, here: Path, freeze: Freeze, requeues: int
-) -> None:
+def test_two_nodes_are_one_run_however_often_they_are_stopped(slurm: SlurmCluster, here: Path, freeze: Freeze) -> None:
     """Requeued by hand, and at last preempted, while a node is slow to answer and the job is SIGNALING."""
-    often = held_once_an_epoch(requeues)
+    often = held_once_an_epoch(REQUEUES)
     run_dir, job = submitted(here, *TWO_NODES, *often)
-    for _ in range(requeues - 1):
+    for _ in range(REQUEUES - 1):
         held(run_dir, workers=2)
         assert summary(run_dir)["status"] == "running"
         slurm.run("scontrol", "requeue", job)
     held(run_dir, workers=2)
     with slurm.slow_node("n2"), slurm.urgent_job("n2"):
-        wait_until(lambda: slurm.job(job)["Restarts"] == str(requeues))
+        wait_until(lambda: slurm.job(job)["Restarts"] == str(REQUEUES))
     whole = uninterrupted(freeze, "strategy=ddp", "topology.devices_per_node=2", often[-1])
     ended = slurm.ended(job)
-    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", str(requeues)), log(run_dir)
-    assert_same(run_dir, whole, epochs=requeues + 1)
+    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", str(REQUEUES)), log(run_dir)
+    assert_same(run_dir, whole, epochs=REQUEUES + 1)
 
 
 @pytest.mark.campaign

@@ -11,7 +11,7 @@ import pytest
 import torch
 from pool import Failed, Pool
 from remedied import shown, works
-from runs import HERE, OWN_TASK, TINY, Freeze, apart, cut_back, distance, metrics, summary, weights
+from runs import FEW, HERE, OWN_TASK, TINY, Freeze, apart, cut_back, distance, metrics, summary, weights
 from torch import Tensor, nn
 
 from leyden.trainer.cli.main import main
@@ -25,7 +25,6 @@ from leyden.trainer.strategies.ddp.powersgd_hook import WholeBackward
 Pools = Callable[[int], Pool]
 
 LOOKING = [HERE, "+callbacks.witness._target_=ddp_examples.Witness"]
-FEW = ["trainer.limit_val_batches=1", "trainer.limit_test_batches=1"]
 SHORT = [*TINY, "trainer.max_steps=5", "batch_size=48", "trainer.log_every_n_steps=1", *FEW]
 DOUBLE = "trainer.precision=64-true"
 POWERSGD = ["strategy=ddp", "strategy.compression=powersgd"]

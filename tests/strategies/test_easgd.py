@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from pool import Pool
 from quadratic import Worker, step, together
-from runs import TINY, Freeze, distance, metrics, summary, weights
+from runs import FEW, TINY, Freeze, distance, metrics, summary, weights
 
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.strategies.easgd.strategy import ORDER_OF_FORM, stability_bound, warning_limit
@@ -141,8 +141,7 @@ def test_a_server_after_the_local_step() -> None:
 
 
 SIMULATED = "strategy.execution.simulate=true"
-SHORT = [*TINY, "batch_size=48", "trainer.log_every_n_steps=5", "logger=default", "trainer.limit_val_batches=1",
-         "trainer.limit_test_batches=1"]  # fmt: skip
+SHORT = [*TINY, "batch_size=48", "trainer.log_every_n_steps=5", "logger=default", *FEW]  # fmt: skip
 FOUR = "topology.devices_per_node=4"
 
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import yaml
 from folders import CONF
 from pool import Failed, Pool
-from runs import HERE, OWN_TASK, POINTS, TINY, Freeze, apart, cut_back, distance, metrics, summary, weights
+from runs import FEW, HERE, OWN_TASK, POINTS, TINY, Freeze, apart, cut_back, distance, metrics, summary, weights
 from torch import Tensor, nn
 
 from leyden.trainer.base.errors import ConfigError
@@ -31,7 +31,6 @@ Pools = Callable[[int], Pool]
 CAMPAIGN = pytest.mark.campaign
 SGD = ["optimizer=sgd", "optimizer.lr=0.05", "optimizer.momentum=0.9", "optimizer.weight_decay=1e-2",
        "schedule=constant"]  # fmt: skip
-FEW = ["trainer.limit_val_batches=1", "trainer.limit_test_batches=1"]
 UNEVALUATED = ["trainer.limit_val_batches=0", "trainer.limit_test_batches=0"]
 SHORT = ["trainer.precision=64-true", "trainer.max_steps=5", "batch_size=96", *FEW, *SGD]
 NET = ["model=vgg_small", "model.stages=[[4],[6]]", "model.hidden=[19,13]", "model.dropout=0.3",

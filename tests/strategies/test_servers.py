@@ -12,6 +12,7 @@ import pytest
 import torch
 from pool import Pool
 from runs import (
+    FEW,
     HERE,
     PATIENCE_S,
     TINY,
@@ -31,7 +32,6 @@ from leyden.trainer.runs import checkpoints
 
 pytestmark = pytest.mark.slow
 CAMPAIGN = pytest.mark.campaign
-FEW = ["trainer.limit_val_batches=1", "trainer.limit_test_batches=1"]
 SHORT = [*TINY, *FEW, "batch_size=48", "trainer.log_every_n_steps=10"]
 LONG = [*SHORT, "trainer.max_epochs=5000", "callbacks.checkpoint.every_n_steps=20", "schedule=constant"]
 SERVER = ["strategy=easgd", "strategy.form=server", "strategy.tau=3"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from pool import Pool
-from runs import HERE, TINY, Freeze, cut_back, distance, metrics, rows, summary, weights
+from runs import FEW, HERE, TINY, Freeze, cut_back, distance, metrics, rows, summary, weights
 
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
@@ -18,7 +18,6 @@ pytestmark = pytest.mark.thinned(2)
 
 CAMPAIGN = pytest.mark.campaign
 SIMULATED = "strategy.execution.simulate=true"
-FEW = ["trainer.limit_val_batches=1", "trainer.limit_test_batches=1"]
 SHORT = [*TINY, *FEW, "batch_size=96", "trainer.log_every_n_steps=5", "logger=default"]
 DOUBLE = "trainer.precision=64-true"
 PLAIN = ["optimizer.momentum=0", "optimizer.weight_decay=0"]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from pool import Failed, Pool
-from runs import HERE, Freeze, distance, rows, summary
+from runs import FEW, HERE, Freeze, distance, rows, summary
 from torch import Tensor, nn
 
 from leyden.models.cots_autoencoder import COTSAutoencoder, Stage
@@ -33,7 +33,6 @@ CAMPAIGN = pytest.mark.campaign
 SHORT = ["trainer.precision=64-true", "trainer.max_steps=5", "trainer.log_every_n_steps=1", "schedule=constant",
          "trainer.enable_progress_bar=false", "dataset.image_size=16", "augment=none"]  # fmt: skip
 UNLIMITED = [*SHORT, "batch_size=500", "model=local_net", "model.maps=[4,3]", "model.rf=4", "model.lcn=3"]
-FEW = ["trainer.limit_val_batches=1", "trainer.limit_test_batches=1"]
 NET = [*UNLIMITED, *FEW, "batch_size=40"]
 CODER = [*SHORT, *FEW, "batch_size=50", "model=cots_autoencoder", "task=reconstruction", "model.maps=4",
          "model.stages=2", "model.rf=5", "model.pool=3", "model.lcn=3", "callbacks.checkpoint.monitor=null",

@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 from pool import Pool
-from runs import PATIENCE_S, TINY, Freeze, Processes, apart, children, cut_back, rows, summary, wait_until, weights
+from runs import FEW, PATIENCE_S, TINY, Freeze, Processes, apart, children, cut_back, rows, summary, wait_until, weights
 
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
 
 Pools = Callable[[int], Pool]
-FEW = ["trainer.limit_val_batches=1", "trainer.limit_test_batches=1"]
 SHORT = ["trainer.precision=64-true", "trainer.max_steps=5", "batch_size=48", "trainer.log_every_n_steps=1", *FEW]
 
 
@@ -95,8 +94,7 @@ def test_a_killed_run_goes_on_under_its_strategy_and_under_single(
 ) -> None:
     run_dir = freeze(
         "run", *KILLED[name], "dataset.image_size=8", "trainer.max_epochs=500", "trainer.precision=64-true",
-        "callbacks.checkpoint.every_n_steps=5", "trainer.limit_val_batches=1", "trainer.limit_test_batches=1",
-        devices(2),
+        "callbacks.checkpoint.every_n_steps=5", *FEW, devices(2),
     )  # fmt: skip
     process = processes.start(run_dir)
     wait_until(lambda: len(checkpoints.saved_checkpoints(run_dir)) > 1)

@@ -6,16 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 from pool import Pool
-from runs import HERE, TINY, Freeze, distance, summary, weights
+from runs import FEW, HERE, TINY, Freeze, distance, summary, weights
 from torch import Tensor
 
 from leyden.trainer.entrypoints.start import start
 
 CAMPAIGN = pytest.mark.campaign
 TWO, SIMULATED = "topology.devices_per_node=2", "strategy.execution.simulate=true"
-EXACT = [*TINY, "trainer.limit_train_batches=20", "trainer.limit_val_batches=1", "trainer.limit_test_batches=1",
-         "trainer.precision=64-true", "optimizer.momentum=0",
-         "optimizer.weight_decay=0", "schedule=constant"]  # fmt: skip
+EXACT = [*TINY, "trainer.limit_train_batches=20", *FEW, "trainer.precision=64-true",
+         "optimizer.momentum=0", "optimizer.weight_decay=0", "schedule=constant"]  # fmt: skip
 WATCHED = ["batch_size=48", "strategy=asgd", TWO, "+callbacks.first._target_=local_update_examples.FirstFetch",
            HERE]  # fmt: skip
 """A slice is 24 samples, an epoch 40 slices."""

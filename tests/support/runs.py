@@ -25,6 +25,8 @@ from leyden.trainer.runs import checkpoints
 
 TINY = ["model=mlp", "model.hidden=[16]", "dataset.image_size=8", "trainer.max_epochs=2"]
 """A training of well under a second."""
+FEW = ["trainer.limit_val_batches=1", "trainer.limit_test_batches=1"]
+"""Of batches that are evaluated, where the training is what is tested."""
 NETS = {
     "mlp": ["model=mlp", "model.hidden=[30,22]", "dataset.image_size=8"],
     "vgg": ["model=vgg_small", "model.stages=[[4],[6]]", "model.hidden=[19,13]", "dataset.image_size=8"],
@@ -33,7 +35,7 @@ NETS = {
 }  # fmt: skip
 """A fully connected network, one with convolutions before its head, one of untied filters."""
 VIT = [
-    "model=vit_small", "model.patch=4", "model.width=16", "model.depth=3", "model.heads=2", "model.dropout=0.1",
+    "model=vit_small", "model.patch=4", "model.width=16", "model.depth=2", "model.heads=2", "model.dropout=0.1",
     "dataset.image_size=8", "trainer.max_epochs=2", "trainer.limit_train_batches=4", "optimizer.lr=0.1",
 ]  # fmt: skip
 """A ViT of which each epoch ends with a batch that is not smaller."""

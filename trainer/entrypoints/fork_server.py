@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ..base.process import collector_paused, end_with_parent, set_name
+from ..base.process import end_with_parent, frozen_imports, set_name
 from ..base.signals import interrupts_deferred
 from ..config.schema import Config
 from ..launch.child_process import ChildProcess
@@ -87,13 +87,11 @@ def prepare_agent(config: Config) -> None:
 
 
 def _preload() -> dict[str, str]:
-    """Import what the forked processes need. Returns the environment variables that libraries have set meanwhile."""
+    """Import what the run's processes need. Returns the environment variables that libraries have set meanwhile."""
     before = dict(os.environ)
-    with interrupts_deferred(), collector_paused():
+    with interrupts_deferred(), frozen_imports():
         for module in _PRELOADED:
             importlib.import_module(module)
-        # else the first collection goes through all of it, and copies what is shared with forked processes
-        gc.freeze()
     return {name: value for name, value in os.environ.items() if name not in before}
 
 
