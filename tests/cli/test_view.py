@@ -3,6 +3,8 @@
 """`leyden view`: names of trials, the page that opens first, and a row in HPARAMS also for a trial that failed."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
 
@@ -134,3 +136,27 @@ def test_a_value_with_a_slash_makes_one_folder(here: Path, freeze: Freeze) -> No
 def test_view_names_a_folder_that_is_not_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["view", "missing"]) == 2
     assert "there is no such folder" in capsys.readouterr().err
+
+
+SIGNALED = """
+import os, signal, socketserver, sys
+from leyden.trainer.cli.view import server
+
+class Signals:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        for _ in range(1000):  # in which Python handles it
+            pass
+
+once = [Signals()]
+socketserver.BaseServer.service_actions = lambda _: once.clear()
+sys.exit(server.main("0", "."))
+"""
+
+
+@pytest.mark.slow
+def test_a_signal_ends_it_at_any_moment(here: Path) -> None:
+    """In a finalizer, too, where Python ignores what is raised."""
+    done = subprocess.run([sys.executable, "-c", SIGNALED], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "http://localhost" in done.stderr

@@ -1,11 +1,13 @@
 """TensorBoard in this process, on links to event files: `python -m leyden.trainer.cli.view.server PORT FOLDER ...`."""
 
 import os
+import signal
 import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from tensorboard import default, program
 
@@ -27,12 +29,14 @@ def main(port: str, *words: str) -> int:
         threading.Thread(target=_keep, args=(links, ended), daemon=True).start()
         # TensorBoard shows the path that it is given
         os.chdir(place)
-        board = program.TensorBoard(
-            plugins=default.get_plugins(),
-            server_class=lambda application, flags: program.WerkzeugServer(
-                StartPage(application, lambda: links.pinned), flags
-            ),
-        )
+
+        def serve(application: Any, flags: Any) -> program.WerkzeugServer:
+            server = program.WerkzeugServer(StartPage(application, lambda: links.pinned), flags)
+            # in place of TensorBoard's handler, whose exception is lost where the signal comes in a finalizer
+            signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=server.shutdown).start())
+            return server
+
+        board = program.TensorBoard(plugins=default.get_plugins(), server_class=serve)
         board.configure(argv=("", "--logdir", label, "--host", "localhost", "--port", port))
         try:
             return board.main()
