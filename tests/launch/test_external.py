@@ -5,9 +5,12 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Event
 
 import psutil
 import pytest
@@ -27,6 +30,7 @@ from leyden.trainer.launch.external.placement import HostPlacement, placement_of
 from leyden.trainer.launch.external.rendezvous import ExternalRendezvous
 from leyden.trainer.launch.external.sizes import servers_of, sizes
 from leyden.trainer.launch.external.starters import World, world_of
+from leyden.trainer.launch.store import AgentStore
 from leyden.trainer.runs.slurm import STOP_REQUESTED
 
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
@@ -230,24 +234,25 @@ import leyden
 import leyden.trainer.engine.train
 
 def work(rank):
-    os.environ["RANK"] = str(rank)
-    run = leyden.work("run")
-    print(rank, run.status, run.metrics.get("test/loss"), flush=True)
-    while not os.path.exists("may-go-on"):
-        time.sleep(0.05)
+    for call in range(3):
+        run = leyden.work("run")
+        print(rank, run.status, run.metrics.get("test/loss"), flush=True)
+        while not os.path.exists("may-go-on"):
+            time.sleep(0.05)
 
-for call in range(3):
-    ranks = []
-    for rank in range(2):
-        ranks.append(os.fork())
-        if ranks[-1] == 0:
-            thread = threading.Thread(target=work, args=[rank])
-            thread.start()
-            thread.join()
-            sys.exit(3)
-    assert [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in ranks] == [3, 3]
+ranks = []
+for rank in range(2):
+    ranks.append(os.fork())
+    if ranks[-1] == 0:
+        os.environ["RANK"] = str(rank)
+        before = dict(os.environ)
+        thread = threading.Thread(target=work, args=[rank])
+        thread.start()
+        thread.join()
+        sys.exit(3 if os.environ == before else 4)
+assert [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in ranks] == [3, 3]
 """
-"""Forks the processes of the ranks, which have the imports from it, three times."""
+"""Forks the processes of the ranks, which have the imports from it, and call three times each."""
 
 
 @pytest.mark.slow
@@ -255,7 +260,8 @@ def test_functions_that_a_program_calls_are_the_workers_and_the_stop_command_rea
     starters: Starters, reference: Path, free_port: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In a thread that is not the main one, as Ray calls them. The command sends no signal, which is the program's own,
-    and waits for the run alone, whose processes go on; called again, the rest is trained, and then nothing is left."""
+    and waits for the run alone, whose processes go on; called again in them, the rest is trained, and then nothing is
+    left."""
     monkeypatch.chdir(starters.here)
     folder = leyden.freeze(*DDP, *LONG, *HOLDS, "topology.devices_per_node=2", "hydra.run.dir=run")
     assert folder == starters.here / "run"
@@ -437,6 +443,39 @@ def test_ranks_of_a_host_follow_each_other() -> None:
     for hosts in (["a", "b", "a", "b"], ["a", "a", "b"]):
         with pytest.raises(ConfigError):
             placement_of(hosts)
+
+
+def test_a_rank_that_comes_again_waits_for_the_next_store_of_rank_0(
+    free_port: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an address that all know, and by the port in rank 0's file."""
+    retried, sleep = Event(), time.sleep
+    monkeypatch.setattr(time, "sleep", lambda seconds: (retried.set(), sleep(seconds)))
+    for address in (("127.0.0.1", int(free_port)), (None, None)):
+        leader, follower = (World("a starter", rank, 2, rank, *address, job=str(tmp_path)) for rank in range(2))
+        with ThreadPoolExecutor(1) as pool:
+            with ExternalRendezvous(leader) as first:
+                first.announce(Announcement(code=1))
+                with ExternalRendezvous(follower) as met:
+                    assert met.announcement().code == 1
+                retried.clear()
+                again = pool.submit(ExternalRendezvous, follower)
+                assert retried.wait(PATIENCE_S)
+            with ExternalRendezvous(leader) as second, again.result(PATIENCE_S) as met_again:
+                second.announce(Announcement(code=2))
+                assert met_again.announcement().code == 2
+
+
+def test_a_store_that_the_starter_serves_has_a_place_for_each_rendezvous() -> None:
+    store = AgentStore()
+    store.open()
+    world = World("torchrun", 0, 1, 0, store.host, store.port, store_served=True)
+    with ExternalRendezvous(world) as first:
+        first.post_stop(signal.SIGTERM)
+        assert first.posted_stop() is signal.SIGTERM
+    with ExternalRendezvous(world) as second:
+        assert second.posted_stop() is None
+    store.close()
 
 
 def test_an_announcement_is_believed_by_its_signature_alone() -> None:

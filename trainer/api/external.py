@@ -5,6 +5,7 @@ from pathlib import Path
 
 from ..base.errors import CannotStart, refuse
 from ..base.paths import absolute
+from ..base.process import restored_environment
 from ..compose.reopen import open_run
 from ..config.ended_runs import end_reason, keys_changed_since_end
 from ..config.job import JobSpec
@@ -59,7 +60,8 @@ def work(folder: str | Path) -> Run:
 def _work(folder: Path) -> None:
     from ..entrypoints.external import follow
 
-    with ExternalRendezvous(world_of(os.environ)) as rendezvous:
+    # a further call in this process finds what its starter has set, not what this one has
+    with restored_environment(), ExternalRendezvous(world_of(os.environ)) as rendezvous:
         code = 2
         try:
             rendezvous.gather()

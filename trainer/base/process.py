@@ -1,4 +1,4 @@
-"""Settings of this process: memory allocator, garbage collector, name, parent."""
+"""Settings of this process: memory allocator, garbage collector, environment, name, parent."""
 
 import ctypes
 import gc
@@ -44,6 +44,18 @@ def frozen_imports() -> Generator[None]:
     finally:
         if enabled:
             gc.enable()
+
+
+@contextmanager
+def restored_environment() -> Generator[None]:
+    """Context after which environment variables have the values that they had before it."""
+    before = dict(os.environ)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update(before)
 
 
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36  # prctl.h

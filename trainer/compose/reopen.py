@@ -14,6 +14,7 @@ import yaml
 from ..base import limited_yaml
 from ..base.atomic_file import write_atomically
 from ..base.errors import ConfigError, Problem, nearest, refuse, spell_value
+from ..base.process import restored_environment
 from ..base.untrusted_file import DamagedFile
 from ..config.evaluation_views import VARIABLE, EvaluationViews
 from ..config.schema import DATA_FOLDERS, EVALUATION_DEVICE, Config
@@ -184,14 +185,9 @@ def evaluate_with(
         others: further environment variables of theirs.
     """
     given = {EVALUATION_DEVICE: kind, VARIABLE: None if views is None else views.variable, **others}
-    before = {name: os.environ.get(name) for name in given}
-    os.environ.update({name: value for name, value in given.items() if value is not None})
-    try:
+    with restored_environment():
+        os.environ.update({name: value for name, value in given.items() if value is not None})
         yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            os.environ.update({} if value is None else {name: value})
 
 
 def read_changes(overrides: Sequence[str], config_dir: str | None = None) -> Changes:

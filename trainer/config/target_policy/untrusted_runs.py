@@ -17,6 +17,7 @@ from typing import Any
 
 from ...base.errors import Problem, raise_all, refuse
 from ...base.paths import shorten_path
+from ...base.process import restored_environment
 from ...runs.folder import FROZEN, pipeline_of
 from ...runs.frozen import owners_of
 from ...runs.study import PRUNING
@@ -63,13 +64,9 @@ _DROPPED: Mapping[str, Any] = {
 @contextmanager
 def trust() -> Generator[None, None, None]:
     """Context in which this process, and what it starts, trusts run folders of other users."""
-    before = os.environ.get(TRUST)
-    os.environ[TRUST] = "1"
-    try:
+    with restored_environment():
+        os.environ[TRUST] = "1"
         yield
-    finally:
-        del os.environ[TRUST]
-        os.environ.update({} if before is None else {TRUST: before})
 
 
 def is_trusted() -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 _ARRIVAL = timedelta(minutes=5)
 """Time for all processes to arrive."""
+_CONNECTION = timedelta(seconds=10)
+"""Time for a connection to the port that rank 0 has written, at which it listens already."""
 _COMPOSITION = timedelta(minutes=15)
 """Time for rank 0 to compose and freeze the run, or to wait for the lease of another host."""
 _LEAVE_S = 10.0
@@ -72,6 +75,8 @@ class ExternalRendezvous:
     """
 
     current: ClassVar["ExternalRendezvous | None"] = None
+    _number: ClassVar = count()
+    """Of the rendezvous of this process, which may meet the same others again."""
 
     def __init__(self, world: World):
         self.world = world
@@ -79,6 +84,9 @@ class ExternalRendezvous:
         self.announced = self.in_run = False
         self._stores: list[AgentStore] = []
         self._port_file: Path | None = None
+        # rank 0 serves a store for each rendezvous, a starter one for all of them
+        number = next(self._number) if world.store_served else 0
+        self._prefix = f"leyden/start/{world.restarts}/{number}"
         self._bulletin = self._bulletin_store()
 
     def __enter__(self) -> "ExternalRendezvous":
@@ -91,10 +99,11 @@ class ExternalRendezvous:
         ExternalRendezvous.current = None
         if kind is None or not self.in_run:
             self._leave()
-        for store in self._stores:
-            store.close()
+        del self._bulletin, self._served  # rank 0's store listens until nothing here refers to it
         if self._port_file is not None:
             self._port_file.unlink(missing_ok=True)
+        for store in self._stores:
+            store.close()
 
     def gather(self) -> HostPlacement:
         """Wait for all processes. Returns their placement, on rank 0 alone.
@@ -222,11 +231,11 @@ class ExternalRendezvous:
                 self._bulletin.wait(keys, timedelta(seconds=_LEAVE_S))
 
     def _bulletin_store(self) -> "Store":
-        """The store of this start of the processes, under a prefix of its own."""
+        """The store of this rendezvous, under a prefix of its own."""
         from torch.distributed import PrefixStore
 
         self._served = self._served_store()
-        return PrefixStore(f"leyden/start/{self.world.restarts}", self._served)
+        return PrefixStore(self._prefix, self._served)
 
     def _lasting(self) -> "Store":
         """What survives a restart of the processes, where the starter serves the store."""
@@ -238,12 +247,12 @@ class ExternalRendezvous:
         from torch.distributed import TCPStore
 
         world = self.world
-        if world.store_served or (world.rank and world.address and world.port):
+        if world.store_served:
             assert world.address
             assert world.port
             return TCPStore(world.address, world.port, is_master=False, timeout=_ARRIVAL)
         if world.rank:
-            return TCPStore(LOOPBACK, self._published_port(), is_master=False, timeout=_ARRIVAL)
+            return self._connect()
         address = _resolve_address(world.address)
         try:
             own = AgentStore(address, world.port or 0)
@@ -256,6 +265,24 @@ class ExternalRendezvous:
         if world.size > 1 and not (world.address and world.port):
             self._publish(own.port)
         return store
+
+    def _connect(self) -> "TCPStore":
+        """Rank 0's store, not that of an earlier rendezvous, which rank 0 may not have closed yet."""
+        from torch.distributed import TCPStore
+
+        world, end = self.world, time.monotonic() + _ARRIVAL.seconds
+        address = (world.address, world.port) if world.address and world.port else None
+        while True:
+            host, port = address or (LOOPBACK, self._published_port())
+            try:
+                store = TCPStore(host, port, is_master=False, timeout=_ARRIVAL if address else _CONNECTION)
+                store.set_timeout(_ARRIVAL)
+                if not store.check([f"{self._prefix}/left/{world.rank}"]):
+                    return store
+            except RuntimeError:
+                if time.monotonic() > end:
+                    raise
+            time.sleep(_POLL_S)
 
     def _publish(self, port: int) -> None:
         self._port_file = self._file_of_job()
