@@ -29,7 +29,7 @@ from pool import Pool
 from runs import TINY, Freeze, Processes
 from slurm_cluster import SlurmCluster
 
-from leyden.trainer.base.process import frozen_imports
+from leyden.trainer.base.process import frozen_imports, restored_environment
 from leyden.trainer.compose.composer import Composer
 from leyden.trainer.compose.composition.resolved_values import without_hydra
 from leyden.trainer.entrypoints.start import start
@@ -137,12 +137,10 @@ def environment_is_put_back() -> Iterator[None]:
 
 
 def _put_back() -> Iterator[None]:
-    before, path = dict(os.environ), list(sys.path)
-    yield
+    path = list(sys.path)
+    with restored_environment():
+        yield
     sys.path[:] = path
-    for name in os.environ.keys() - before.keys() - {"PYTEST_CURRENT_TEST"}:
-        del os.environ[name]
-    os.environ.update(before)
 
 
 @pytest.fixture(scope="module")

@@ -456,17 +456,17 @@ def test_a_rank_that_comes_again_waits_for_the_next_store_of_rank_0(
         with ThreadPoolExecutor(1) as pool:
             with ExternalRendezvous(leader) as first:
                 first.announce(Announcement(code=1))
-                with ExternalRendezvous(follower) as met:
-                    assert met.announcement().code == 1
+                with ExternalRendezvous(follower) as joined:
+                    assert joined.announcement().code == 1
                 retried.clear()
                 again = pool.submit(ExternalRendezvous, follower)
                 assert retried.wait(PATIENCE_S)
-            with ExternalRendezvous(leader) as second, again.result(PATIENCE_S) as met_again:
+            with ExternalRendezvous(leader) as second, again.result(PATIENCE_S) as rejoined:
                 second.announce(Announcement(code=2))
-                assert met_again.announcement().code == 2
+                assert rejoined.announcement().code == 2
 
 
-def test_a_store_that_the_starter_serves_has_a_place_for_each_rendezvous() -> None:
+def test_a_store_that_the_starter_serves_keeps_each_rendezvous_apart() -> None:
     store = AgentStore()
     store.open()
     world = World("torchrun", 0, 1, 0, store.host, store.port, store_served=True)

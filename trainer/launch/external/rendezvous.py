@@ -76,7 +76,7 @@ class ExternalRendezvous:
 
     current: ClassVar["ExternalRendezvous | None"] = None
     _number: ClassVar = count()
-    """Of the rendezvous of this process, which may meet the same others again."""
+    """Counts the rendezvous of this process, all of which a starter's store serves."""
 
     def __init__(self, world: World):
         self.world = world
@@ -84,7 +84,7 @@ class ExternalRendezvous:
         self.announced = self.in_run = False
         self._stores: list[AgentStore] = []
         self._port_file: Path | None = None
-        # rank 0 serves a store for each rendezvous, a starter one for all of them
+        # a store that rank 0 serves is one rendezvous's
         number = next(self._number) if world.store_served else 0
         self._prefix = f"leyden/start/{world.restarts}/{number}"
         self._bulletin = self._bulletin_store()
