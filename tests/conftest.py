@@ -1,5 +1,6 @@
 """Frozen runs without the command line, processes that end with the test, reruns, and the limit of the quick lane."""
 
+import gc
 import os
 import signal
 import sys
@@ -34,6 +35,9 @@ from leyden.trainer.compose.composer import Composer
 from leyden.trainer.compose.composition.resolved_values import without_hydra
 from leyden.trainer.entrypoints.start import start
 
+# an eighth of the time of tests that run in this process went into collections of all that the session keeps
+gc.set_threshold(10_000, 20, 50)
+
 # ignored where a shell has started the tests in its background, and so in every command that they start
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -66,13 +70,17 @@ def _spread_rooms(items: list[pytest.Item]) -> None:
 
 
 def _mark_rows(item: pytest.Item, rows: Counter[str]) -> None:
-    """Marks the rows of a table that are not in the quick lane. `rows`: those so far of each test."""
+    """Marks the rows of a table that are not in the quick lane, and those that are not in CI's. `rows`: those so far of
+    each test."""
     thinned = item.get_closest_marker("thinned")
     if thinned is None or not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return
     test = f"{item.path}::{item.originalname}"
-    if rows[test] % thinned.args[0]:
+    quick, every = (*thinned.args, 1)[:2]
+    if rows[test] % quick:
         item.add_marker(pytest.mark.slow)
+    if rows[test] % every:
+        item.add_marker(pytest.mark.campaign)
     rows[test] += 1
 
 

@@ -262,6 +262,7 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
         path.write_text(text)
 
 
+@pytest.mark.thinned(4, 2)
 @pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case.name)
 def test_mistake_is_told_and_leaves_nothing(case: Mistake, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "mine").mkdir()

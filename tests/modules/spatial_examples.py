@@ -65,6 +65,6 @@ class Measure:
         (state.run_dir / f"memory-{state.fabric.global_rank}.json").write_text(json.dumps(sizes))
 
     def on_fit_end(self, state: Any) -> None:
-        told = [asdict(transfer) for transfer in traffic_of_run(state)]
         if state.fabric.is_global_zero:
-            (state.run_dir / "traffic.json").write_text(json.dumps(told))
+            transfers = [asdict(transfer) for transfer in traffic_of_run(state)]
+            (state.run_dir / "traffic.json").write_text(json.dumps(transfers))

@@ -49,6 +49,7 @@ def main() -> None:
             dist.destroy_process_group()
         release_process_groups()
         gc.collect()
+        gc.freeze()  # what outlives a run is not looked at after the next one
         sys.path[:] = path
         torch.use_deterministic_algorithms(False)
         torch.set_default_dtype(torch.float32)
