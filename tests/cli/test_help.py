@@ -169,6 +169,13 @@ def test_every_shipped_file_says_what_it_is() -> None:
     assert not [name for name, file in files.items() if not file.head]
 
 
+@pytest.mark.parametrize("backwards", [False, True])
+def test_groups_are_in_no_order_of_the_file_system(backwards: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    glob = Path.glob
+    monkeypatch.setattr(Path, "glob", lambda *arguments: sorted(glob(*arguments), reverse=backwards))
+    assert list(Library().groups) == list(LIBRARY.groups)
+
+
 def test_help_imports_neither_torch_nor_hydra() -> None:
     script = (
         "import sys; from leyden.trainer.cli.main import main;"

@@ -201,7 +201,7 @@ def test_checkpoints_of_several_workers(
 
 def test_a_run_without_checkpoint_says_so(freeze: Freeze, photos: Path) -> None:
     run = freeze("new", *QUIET)
-    with pytest.raises(ValueError, match="has no checkpoint yet"):
+    with pytest.raises(ValueError, match=r"has\s+no\s+checkpoint\s+yet"):
         Run(run).predict(photos)
 
 

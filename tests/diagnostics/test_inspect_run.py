@@ -311,7 +311,7 @@ def test_a_running_run_keeps_its_log_to_itself(trained: Path, capsys: pytest.Cap
 def test_a_run_without_checkpoint(freeze: Freeze, capsys: pytest.CaptureFixture[str]) -> None:
     run = freeze("new", *TINY)
     assert main(["inspect", str(run)]) == 2
-    assert "has no checkpoint yet" in capsys.readouterr().err
+    assert "has no checkpoint yet" in " ".join(capsys.readouterr().err.split())
     assert not (run / "inspect").exists()
 
 

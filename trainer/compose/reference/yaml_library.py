@@ -50,7 +50,7 @@ class Library:
         for folder in self._folders:
             for file in folder.glob("*/*/*.yaml"):
                 found.setdefault(str(file.parent.relative_to(folder)), set()).add(file.stem)
-        return {group: sorted(names) for group, names in found.items()}
+        return {group: sorted(found[group]) for group in sorted(found)}
 
     def path(self, name: str) -> Path | None:
         """The file of GROUP/CHOICE, or of the root."""
