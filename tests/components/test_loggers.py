@@ -5,6 +5,7 @@ import importlib
 import json
 import logging
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +28,8 @@ from leyden.trainer.entrypoints.start import start
 from leyden.trainer.runs import checkpoints
 
 EVERY = "trainer.log_every_n_steps=6"
+RAISES = ["+callbacks.fails._target_=hopping_examples.Fails", HERE]
+"""In step 15, where the seed is 2."""
 
 
 def resumed(run_dir: Path) -> None:
@@ -76,6 +79,15 @@ def test_an_error_of_a_logger_is_said_once_and_ends_nothing(freeze: Freeze, capl
     assert len(said) == 1
     assert "logger Failing has failed, and the run goes on (said once): RuntimeError: no such service" in said[0]
     assert [row["step"] for row in rows(run_dir)] == ["6", "12", "18", "24", "30", "36"]
+
+
+def test_the_loggers_of_a_run_that_raises_are_closed_as_failed(freeze: Freeze) -> None:
+    for seed, code, status in ((1, 0, "success"), (2, 1, "failed")):
+        own = "+logger.own._target_=logger_examples.NotesStatus"
+        run_dir = freeze(status, *TINY, own, f"seed={seed}", *RAISES)
+        assert start(run_dir) == code
+        assert (run_dir / "status").read_text() == status
+    assert not [thread for thread in threading.enumerate() if "tensorboard" in type(thread).__module__]
 
 
 def test_only_loggers_with_the_contract_get_what_is_not_lightnings(tmp_path: Path) -> None:
@@ -143,15 +155,16 @@ def steps_at_wandb(run_dir: Path) -> list[int]:
 
 
 def history(run_dir: Path) -> list[dict[str, Any]]:
+    """Rows of metrics in W&B's files."""
+    logged = [record.history.item for record in records(run_dir) if record.WhichOneof("record_type") == "history"]
+    return [{item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in row} for row in logged]
+
+
+def records(run_dir: Path) -> Iterator[Any]:
     """What W&B's files would send, in their order."""
     messages: Any = importlib.import_module("wandb.proto.wandb_internal_pb2")  # its names are made when it is imported
-    found: list[dict[str, Any]] = []
     for file in sorted(run_dir.glob("wandb/offline-run-*/*.wandb")):
-        for record in map(messages.Record.FromString, leveldb_records(file.read_bytes())):
-            if record.WhichOneof("record_type") == "history":
-                items = record.history.item
-                found.append({item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items})
-    return found
+        yield from map(messages.Record.FromString, leveldb_records(file.read_bytes()))
 
 
 def leveldb_records(content: bytes) -> Iterator[bytes]:
@@ -211,6 +224,40 @@ def test_a_run_in_mlflow_goes_on(freeze: Freeze, monkeypatch: pytest.MonkeyPatch
     assert run.data.params["optimizer.lr"] == "0.02"
     steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "lr")]
     assert sorted(steps) == sorted([6, 12, 18, 24, 30, 36, 24, 30, 36])
+
+
+@pytest.mark.slow
+def test_a_run_in_mlflow_that_raises_has_failed(freeze: Freeze, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    run_dir = freeze("run", *TINY, EVERY, "logger=[default,mlflow]", "seed=2", *RAISES)
+    assert start(run_dir) == 1
+    client = mlflow.MlflowClient(f"file:{run_dir / 'mlruns'}")
+    run_id = json.loads((run_dir / "loggers.json").read_text())["mlflow"]
+    assert client.get_run(run_id).info.status == "FAILED"
+
+
+@pytest.mark.slow
+def test_a_run_at_wandb_that_raises_has_failed_and_the_next_is_its_own(
+    freeze: Freeze, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    ids = set[str]()
+    for seed in (2, 1):
+        run_dir = freeze(str(seed), *TINY, EVERY, "logger=[default,wandb]", f"seed={seed}", *RAISES)
+        assert start(run_dir) == seed - 1
+        ids.add(json.loads((run_dir / "loggers.json").read_text())["wandb"])
+        wait_until(lambda folder=run_dir: exit_codes_at_wandb(folder) == [folder.name == "2"])
+    assert len(ids) == 2
+
+
+def exit_codes_at_wandb(run_dir: Path) -> list[int]:
+    """Of each of its runs that W&B's own process has ended."""
+    with suppress(Exception):  # of a record that is half written
+        return [record.exit.exit_code for record in records(run_dir) if record.WhichOneof("record_type") == "exit"]
+    return []
 
 
 @pytest.mark.slow

@@ -283,8 +283,10 @@ def test_a_run_is_placed_where_its_checkpoint_is(
 @pytest.mark.slow
 def test_trials_that_fail_leave_the_others_alone(here: Path, freeze: Freeze, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["model=mlp", "model.hidden=[8]", "seed=1,2", "optimizer.lr=0.02,1e30", "trainer.log_every_n_steps=1"]
-    assert main(swept(*words, "+callbacks.fails._target_=hopping_examples.Fails")) == 1
+    own = "+logger.own._target_=logger_examples.NotesStatus"
+    assert main(swept(*words, own, "+callbacks.fails._target_=hopping_examples.Fails")) == 1
     good, diverged, raised, _ = trials(here / "mine")
+    assert [(trial / "status").read_text() for trial in trials(here / "mine")] == ["success", *["failed"] * 3]
     assert [summary(trial)["status"] for trial in trials(here / "mine")] == ["done", "failed", "failed", "failed"]
     assert "RuntimeError: on purpose" in summary(raised)["error"]
     assert "on_step_end" in (raised / "run.log").read_text()

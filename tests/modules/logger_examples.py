@@ -54,6 +54,16 @@ class Keeps(LoggerContract, CSVLogger):
         self.images.append((name, step))
 
 
+class NotesStatus(Keeps):
+    """Writes what it is finalized with into `status` of the run's folder."""
+
+    @override
+    def finalize(self, status: str) -> None:
+        super().finalize(status)
+        with open(f"{self.root_dir}/status", "a") as file:
+            file.write(status)
+
+
 class Misspelt(Keeps):
     def log_images(self, name: str, image: Image, step: int) -> None: ...
 

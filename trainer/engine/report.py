@@ -121,9 +121,19 @@ def finish(state: RunState, status: str) -> None:
     write_summary(state.run_dir, summary)
     if status == "done" and not state.config.trainer.fast_dev_run:
         _log_hyperparameters(state)
-    for logger in state.fabric.loggers:
-        call_logger(logger, logger.finalize, "success")
+    finalize_loggers(state, "success")
     log.info("%s: %d steps, %d samples, %s", status, state.step, state.samples, state.run_dir)
+
+
+def finalize_loggers(state: RunState, status: str) -> None:
+    """Close what the loggers have open.
+
+    Args:
+        status: "success", or "failed" of a run that ends with an exception, as Lightning's Trainer calls them.
+    """
+    if state.fabric.is_global_zero:
+        for logger in state.fabric.loggers:
+            call_logger(logger, logger.finalize, status)
 
 
 def _totals(sent: dict[str, float]) -> dict[str, float]:

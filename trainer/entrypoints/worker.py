@@ -156,6 +156,7 @@ def _dispatch(job: JobSpec, stop_request: StopRequest) -> str:
 
 def _train_or_evaluate(job: JobSpec, stop_request: StopRequest) -> str:
     from ..core.callback_contract import CallbackContract
+    from ..engine.report import finalize_loggers
     from ..engine.train import cut_loggers, evaluate_only, prepare, train
 
     state = prepare(job, stop_request)
@@ -169,6 +170,8 @@ def _train_or_evaluate(job: JobSpec, stop_request: StopRequest) -> str:
         with suppress(OSError):  # of a full disk, as the error itself may be
             state.call(CallbackContract.on_exception)
             state.hooks("on_exception", error)
+        with suppress(OSError):
+            finalize_loggers(state, "failed")
         raise
     finally:
         state.data.close()

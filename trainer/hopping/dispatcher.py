@@ -144,7 +144,7 @@ class Dispatcher:
         self.timeline.add(sub_epoch, handle.rank, message)
         self.table.update_metrics(sub_epoch.model, message.metrics)
         if message.status == "done":
-            self._end(trial, sub_epoch)
+            self._end(trial, sub_epoch, "success")
             self._report_done(trial, message.metrics)
             return
         trial.trained_by = None
@@ -155,7 +155,7 @@ class Dispatcher:
 
     def failed(self, handle: WorkerHandle, message: SubEpochFailed) -> None:
         sub_epoch = self._pop_current(handle, message)
-        self._end(self._trials[sub_epoch.model], sub_epoch)
+        self._end(self._trials[sub_epoch.model], sub_epoch, "failed")
 
     def _pop_current(self, handle: WorkerHandle, message: SubEpochCompleted | SubEpochFailed) -> SubEpoch:
         ended = handle.current
@@ -165,13 +165,13 @@ class Dispatcher:
         self._trials[ended.sub_epoch.model].log(message.log)
         return ended.sub_epoch
 
-    def _end(self, trial: HoppingTrial, sub_epoch: SubEpoch) -> None:
+    def _end(self, trial: HoppingTrial, sub_epoch: SubEpoch, status: str) -> None:
         """End a trial that is done or has failed."""
         if sub_epoch.partition != NO_PARTITION:
             self._progress.end(sub_epoch)
         self._progress.withdraw(trial.number)
         self._placement.drop(trial)
-        trial.end()
+        trial.end(status)
         self._stop_early(self._early_stopping.remove(trial.number))
 
     def _stop_early(self, stopped: Sequence[StoppedEarly]) -> None:

@@ -82,9 +82,9 @@ class TrialLoggers:
             for logger in self._loggers:
                 _write(logger, entry)
 
-    def close(self) -> None:
+    def finalize(self, status: str) -> None:
         for logger in self._loggers:
-            call_logger(logger, logger.finalize, "success")
+            call_logger(logger, logger.finalize, status)
 
 
 def _write(logger: Logger, entry: LogEntry) -> None:

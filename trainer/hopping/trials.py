@@ -74,11 +74,15 @@ class HoppingTrial:
             self.loggers = TrialLoggers(self.config, self.folder)
         self.loggers.write(entries)
 
-    def end(self) -> None:
+    def end(self, status: str) -> None:
+        """
+        Args:
+            status: for its loggers, "success" or "failed".
+        """
         self.finished = True
         self.trained_by = None
         if self.loggers is not None:
-            self.loggers.close()
+            self.loggers.finalize(status)
 
 
 def restore_position(trial: HoppingTrial, progress: HoppingProgress) -> None:

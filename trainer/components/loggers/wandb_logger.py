@@ -79,7 +79,7 @@ class WandB(LoggerContract, WandbLogger):
         if self._experiment is not None:
             self._id = self._experiment.id
             self._wandb_init["id"] = self._id
-            self._experiment.finish()
+            self._experiment.finish(exit_code=int(status == "failed"))
             self._experiment = None
 
 
