@@ -72,11 +72,11 @@ class Traffic:
     """Writes what the strategy says it sends, and how it orders the pieces, into a file in the run's folder."""
 
     def on_fit_end(self, state: RunState) -> None:
-        transfers = traffic_of_run(state)
         strategy: Any = state.fabric.strategy
         fronts = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size())]
         dist.all_gather(fronts, torch.tensor([strategy._comm.front]))
         if state.fabric.is_global_zero:
+            transfers = traffic_of_run(state)
             values: dict[str, Any] = {name: sum(getattr(t, name) for t in transfers) for name in _SUMMED}
             values |= {"overlaps": transfers[0].overlaps, "pieces": sum(len(b.pieces) for b in strategy._buckets)}
             values["fronts"] = [int(front) for front in fronts]
