@@ -238,7 +238,7 @@ def test_processes_that_read_draw_apart_as_well() -> None:
 def test_processes_that_stay_read_and_draw_as_new_ones(freeze: Freeze) -> None:
     """Epoch 1 after epoch 0, and of a run that is resumed in it; evaluation, each time."""
     config = load(freeze("run", *POINTS, task("Plain"), "dataset._target_=lightning_examples.PointsOfProcesses"))
-    stays, resumed = LoaderData(config, stand_in(1)), LoaderData(config, stand_in(1))
+    stays, resumed, of_rank_0 = (LoaderData(config, stand_in(rank)) for rank in (1, 1, 0))
     next(stays.train_parts(0))  # left in its middle
     evaluated = [[batch for batch, _ in stays.evaluation_batches("val")] for _ in range(2)]
     epochs = [[part.batch for part in data.train_parts(1, first)] for data, first in ((stays, 0), (resumed, 2))]
@@ -247,7 +247,9 @@ def test_processes_that_stay_read_and_draw_as_new_ones(freeze: Freeze) -> None:
         for one, other in zip(some, others, strict=True):
             assert torch.equal(one[0], other[0])
             assert torch.equal(one[1], other[1])
-    assert not torch.equal(epochs[0][0][0], next(LoaderData(config, stand_in(0)).train_parts(1)).batch[0])
+    assert not torch.equal(epochs[0][0][0], next(of_rank_0.train_parts(1)).batch[0])
+    for data in (stays, resumed, of_rank_0):  # torch waits five seconds for what the garbage collector ends
+        data.close()
 
 
 # the log

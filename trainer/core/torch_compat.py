@@ -22,6 +22,7 @@ __all__ = [
     "DropoutBase",
     "NormBase",
     "at_each_epoch",
+    "begin_reading",
     "draw_base_seed",
     "draw_order",
     "end_readers",
@@ -72,6 +73,15 @@ def end_readers(loader: DataLoader[Any]) -> None:
     if readers is not None:
         readers._shutdown_workers()
         loader._iterator = None
+
+
+def begin_reading(loader: Any) -> Iterator[Any]:
+    """A loader's iterator. Its processes ignore the signal by which torch and multiprocessing end what does not end by
+    itself: they kill it, or Python's exit waits for it for ever."""
+    batches: Any = iter(loader)
+    for process in getattr(batches, "_workers", ()):
+        process._popen.terminate = process._popen.kill
+    return batches
 
 
 def at_each_epoch(call: Callable[[], None]) -> None:

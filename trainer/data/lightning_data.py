@@ -32,7 +32,7 @@ from ..core.communication.plain_values import all_gather_values
 from ..core.data_contract import DataContract
 from ..core.lightning_adapter import refused_features_of_data
 from ..core.lightning_compat import with_sampler, without_fabric
-from ..core.torch_compat import draw_order, end_readers
+from ..core.torch_compat import begin_reading, draw_order, end_readers
 from ..core.trainer_view.view import TrainerView
 from .contents.found import Found, count_in_loaders, length_of
 from .order.loader_order import Share, in_order, seeds_of_batches, start_epoch
@@ -339,7 +339,7 @@ class LoaderData(DataContract):
         readers = getattr(getattr(loader, "worker_init_fn", None), "first", None)
         if isinstance(readers, ReaderSeeds):
             readers.begin_epoch(loader, seed)
-        iterator = iter(loader)
+        iterator = begin_reading(loader)
         drawn = draw_order(iterator)
         reads_here = getattr(loader, "num_workers", 0) == 0
         for number, batch_seed in enumerate(seeds_of_batches(seed, self.fabric.global_rank)):

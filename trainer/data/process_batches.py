@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from ..base.rng import generator
 from ..base.signals import IgnoreStopSignals
-from ..core.torch_compat import end_readers
+from ..core.torch_compat import begin_reading, end_readers
 from .batch_memory import RowLayout
 from .batch_reader import BatchSource, Pairs, ReadBatch, SampleBatches
 from .chunked_batch import ChunkedBatch
@@ -56,7 +56,7 @@ class ProcessBatches:
             self._loaders[training] = self._loader()
         loader, asked = self._loaders[training]
         asked.kind, asked.pairs = kind, wanted
-        for sent in loader:
+        for sent in begin_reading(loader):
             batch, problems = asked.receive_batch(sent)
             yield LoadedBatch.of(batch, problems)
 
