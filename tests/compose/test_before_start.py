@@ -108,9 +108,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    "command", [pytest.param(word, marks=pytest.mark.slow if n % 2 else []) for n, word in enumerate(MISTAKES)]
-)
+@pytest.mark.thinned(4, 2)
+@pytest.mark.parametrize("command", MISTAKES)
 def test_key_at_fault_is_the_users(command: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key, text, remedy = MISTAKES[command]
     before = sorted(here.rglob("*"))

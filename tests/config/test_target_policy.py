@@ -62,6 +62,7 @@ def untouched(folder: Path) -> None:
     assert not made & {"canary", "outputs", "multirun"}, made
 
 
+@pytest.mark.thinned(4, 2)
 @pytest.mark.parametrize("target", MODELS)
 def test_a_hostile_target_is_refused_and_never_called(
     target: str, here: Path, capsys: pytest.CaptureFixture[str]

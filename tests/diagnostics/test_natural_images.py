@@ -113,7 +113,7 @@ def test_spectra_and_kurtosis() -> None:
     assert float(excess_kurtosis(laplace)) > 3.0
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_the_basis_of_photographs_is_oriented_and_sparse_as_fast_ica_has_it() -> None:
     """FastICA (Hyvarinen 1999) of the same whitened patches is the reference."""
     if not PHOTOGRAPHS.is_file():
