@@ -30,7 +30,7 @@ from leyden.trainer.config.schema import load
 from leyden.trainer.config.target_policy import untrusted_runs
 from leyden.trainer.config.target_policy.untrusted_runs import restrict_values
 
-pytestmark = pytest.mark.thinned(4)
+pytestmark = pytest.mark.thinned(4, 2)
 
 QUIET = [*TINY, "trainer.max_steps=1", "trainer.enable_progress_bar=false", "logger=none"]
 NOBODY = 54321
@@ -62,7 +62,6 @@ def untouched(folder: Path) -> None:
     assert not made & {"canary", "outputs", "multirun"}, made
 
 
-@pytest.mark.thinned(4, 2)
 @pytest.mark.parametrize("target", MODELS)
 def test_a_hostile_target_is_refused_and_never_called(
     target: str, here: Path, capsys: pytest.CaptureFixture[str]
