@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.dropout import _DropoutNd
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
+from torch.utils.data.dataloader import _DatasetKind, _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
 __all__ = [
     "READ_IN",
@@ -76,11 +76,15 @@ def end_readers(loader: DataLoader[Any]) -> None:
 
 
 def begin_reading(loader: Any) -> Iterator[Any]:
-    """A loader's iterator. Its processes ignore the signal by which torch and multiprocessing end what does not end by
-    itself: they kill it, or Python's exit waits for it for ever."""
-    batches: Any = iter(loader)
-    for process in getattr(batches, "_workers", ()):
-        process._popen.terminate = process._popen.kill
+    """Iterator of a loader, whose reader processes `terminate()` ends by SIGKILL.
+
+    They ignore SIGTERM, which torch and multiprocessing would send, and multiprocessing joins them when Python exits.
+    """
+    batches = iter(loader)
+    if isinstance(batches, _MultiProcessingDataLoaderIter):
+        readers: Any = batches._workers
+        for process in readers:
+            process._popen.terminate = process._popen.kill
     return batches
 
 

@@ -183,8 +183,7 @@ class _HasReaders(Protocol):
 
 
 closed_at_exit: "weakref.WeakSet[_HasReaders]" = weakref.WeakSet()
-"""What has processes that read, which are ended before multiprocessing waits for them: they ignore the signal that it
-sends."""
+"""What has reader processes, which end by themselves at the exit, before multiprocessing kills them."""
 
 
 @atexit.register
