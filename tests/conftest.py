@@ -70,17 +70,17 @@ def _spread_rooms(items: list[pytest.Item]) -> None:
 
 
 def _mark_rows(item: pytest.Item, rows: Counter[str]) -> None:
-    """Marks the rows of a table that are not in the quick lane, and those that are not in CI's. `rows`: those so far of
-    each test."""
+    """Marks the rows of a table that are not in the quick lane, and those that are not in CI's, which has the quick
+    lane's and every second. `rows`: those so far of each test."""
     thinned = item.get_closest_marker("thinned")
     if thinned is None or not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return
     test = f"{item.path}::{item.originalname}"
-    quick, every = (*thinned.args, 1)[:2]
+    quick, every = (*thinned.args, 2)[:2]
     if rows[test] % quick:
         item.add_marker(pytest.mark.slow)
-    if rows[test] % every:
-        item.add_marker(pytest.mark.campaign)
+        if rows[test] % every:
+            item.add_marker(pytest.mark.campaign)
     rows[test] += 1
 
 

@@ -32,8 +32,6 @@ CELLS = cover((FAULTS, PHASES, STRATEGIES), exists)
 
 IN_CI = (
     ("EIO", "save", "single"),
-    ("data removed", "mid-epoch", "ddp"),
-    ("clock step", "validation", "ddp"),
     ("descriptors", "save", "ddp"),
     ("memory limit", "mid-epoch", "ddp"),
 )

@@ -1,6 +1,6 @@
 """Other versions of Python and torch.
 
-LEYDEN_PYTHONS=/opt/python3.12/bin/python:/opt/python3.13/bin/python pytest -m slow tests/campaign/test_versions.py
+LEYDEN_PYTHONS=/opt/python3.12/bin/python:/opt/python3.13/bin/python pytest -m campaign tests/campaign/test_versions.py
 LEYDEN_OLDEST_TORCH=torch-2.11.0-cp312-cp312-macosx_11_0_arm64.whl pytest -m campaign tests/campaign/test_versions.py
 
 Other Pythons: the package compiles, and what needs no torch does what it does here. The oldest torch that is accepted:
@@ -78,7 +78,7 @@ def here(words: str, folder: Path) -> tuple[int, str]:
     return run(Path(sys.executable), words, folder)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.skipif(not PYTHONS, reason="LEYDEN_PYTHONS names no other Python")
 def test_it_compiles_and_composes_as_here(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     empty = tmp_path_factory.getbasetemp() / "empty"

@@ -161,7 +161,7 @@ STRATEGIES = {
 }
 
 
-IN_CI = ["ddp", "fsdp", "hybrid", "spatial"]
+IN_CI = ["fsdp", "hybrid"]
 
 
 @pytest.mark.slow

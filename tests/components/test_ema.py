@@ -87,10 +87,7 @@ def test_the_formula(freeze: Freeze, options: list[str], decays: list[float], ev
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "case",
-    [
-        pytest.param(case, marks=[] if case in ("butterfly, lazy", "fsdp", "spatial") else pytest.mark.campaign)
-        for case in UNDER
-    ],
+    [pytest.param(case, marks=[] if case in ("butterfly, lazy", "fsdp") else pytest.mark.campaign) for case in UNDER],
 )
 def test_equal_to_one_worker_under(freeze: Freeze, pools: Pools, case: str) -> None:
     net, strategy = UNDER[case]
@@ -121,7 +118,7 @@ RESUMED = {
 }
 
 
-RESUMED_IN_CI = ["one worker", "hybrid to fsdp", "one to spatial", "spatial to one"]
+RESUMED_IN_CI = ["one worker", "hybrid to fsdp", "one to spatial"]
 
 
 @pytest.mark.slow

@@ -225,7 +225,12 @@ def test_a_resumed_run_is_the_whole_one(freeze: Freeze, tmp_path: Path, name: st
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "strategy"),
-    [("muon", "ddp"), ("lars", "butterfly"), ("lamb", "local_sgd"), ("lion", "fsdp"), ("adam", "hybrid")],
+    [
+        ("muon", "ddp"),
+        ("lars", "butterfly"),
+        ("lamb", "local_sgd"),
+        *(pytest.param(*case, marks=pytest.mark.campaign) for case in (("lion", "fsdp"), ("adam", "hybrid"))),
+    ],
 )
 def test_two_workers_equal_one(freeze: Freeze, pools: Pools, name: str, strategy: str) -> None:
     options = [*TINY, *EXACT, f"optimizer={name}", "model.hidden=[16,12]"]

@@ -76,7 +76,7 @@ CASES = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.campaign if case == "fsdp" else []) for case in CASES]
+    "case", [pytest.param(case, marks=pytest.mark.campaign if case in ("fsdp", "butterfly") else []) for case in CASES]
 )
 def test_two_workers_equal_one(freeze: Freeze, pools: Callable[[int], Pool], case: str) -> None:
     strategy, *options = CASES[case]

@@ -108,7 +108,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.thinned(4, 2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("command", MISTAKES)
 def test_key_at_fault_is_the_users(command: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     key, text, remedy = MISTAKES[command]

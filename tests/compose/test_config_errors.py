@@ -262,7 +262,6 @@ def write(folder: Path, files: Mapping[str, str]) -> None:
         path.write_text(text)
 
 
-@pytest.mark.thinned(4, 2)
 @pytest.mark.parametrize("case", MISTAKES, ids=lambda case: case.name)
 def test_mistake_is_told_and_leaves_nothing(case: Mistake, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "mine").mkdir()
@@ -448,6 +447,7 @@ NEEDS = {
 }
 
 
+@pytest.mark.thinned(4, 1)
 @pytest.mark.parametrize("shipped", [path for path in SHIPPED if path.parent != Path()], ids=str)
 def test_every_shipped_yaml_composes_and_names_a_class_that_takes_it(
     shipped: Path, here: Path, composer: Composer

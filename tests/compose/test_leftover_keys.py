@@ -13,7 +13,7 @@ from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.cli.main import main
 from leyden.trainer.compose.composer import Composer
 
-pytestmark = pytest.mark.thinned(2, 2)
+pytestmark = pytest.mark.thinned(2)
 
 MINE = """
 import torch

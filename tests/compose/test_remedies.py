@@ -11,7 +11,7 @@ from leyden.trainer.compose.composer import Composer
 from leyden.trainer.compose.known_names import CHOICES, find_equivalent
 from leyden.trainer.hardware import topology
 
-pytestmark = pytest.mark.thinned(4, 2)
+pytestmark = pytest.mark.thinned(4)
 
 _OVERRIDE = re.compile(r"\+?[\w.@/]+=\S+")
 

@@ -113,7 +113,7 @@ WORDS = {
 }  # fmt: skip
 
 
-@pytest.mark.thinned(4, 2)
+@pytest.mark.thinned(4, 4)
 @pytest.mark.parametrize("command", WORDS)
 def test_words_of_other_tools_get_leydens(command: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(shlex.split(command)) == 2

@@ -30,7 +30,7 @@ from leyden.trainer.config.schema import load
 from leyden.trainer.config.target_policy import untrusted_runs
 from leyden.trainer.config.target_policy.untrusted_runs import restrict_values
 
-pytestmark = pytest.mark.thinned(4, 2)
+pytestmark = pytest.mark.thinned(4)
 
 QUIET = [*TINY, "trainer.max_steps=1", "trainer.enable_progress_bar=false", "logger=none"]
 NOBODY = 54321

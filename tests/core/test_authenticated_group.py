@@ -148,7 +148,7 @@ def sum_of_all(group: Any, rank: int) -> int:
 Attacked = Callable[[int, Callable[[int], bytes]], AttackedStore]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(4, 1)
 @pytest.mark.parametrize(
     ("greeting", "size"),
     [

@@ -104,7 +104,10 @@ LOCKSTEP = {
 # of a machine that is busy with other things a worker may be slow indeed
 @pytest.mark.slow
 @pytest.mark.parametrize("slow_rank", [1, pytest.param(-1, marks=pytest.mark.campaign)])
-@pytest.mark.parametrize("strategy", LOCKSTEP)
+@pytest.mark.parametrize(
+    "strategy",
+    ["ddp", "local_sgd", *(pytest.param(name, marks=pytest.mark.campaign) for name in ("butterfly", "fsdp"))],
+)
 def test_real_workers(freeze: Freeze, pools: Callable[[int], Pool], strategy: str, slow_rank: int) -> None:
     slow = ["model=mlp", "model._target_=straggler_examples.SlowOnRank", f"+model.slow_rank={slow_rank}",
             "+model.seconds=0.004", "+callbacks.windows._target_=straggler_examples.ShortWindows",

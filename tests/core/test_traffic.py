@@ -55,7 +55,7 @@ def test_64_workers_need_no_process_group(freeze: Freeze, case: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.thinned(1, 2)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("case", CASES)
 def test_a_ledger_counts_what_the_strategy_says(freeze: Freeze, pools: Pools, case: str) -> None:
     # 11 whole batches an epoch; servers get what is left at the end, so that they need more steps than that

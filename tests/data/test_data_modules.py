@@ -233,11 +233,19 @@ def test_a_run_ends_with_its_readers_that_live_for_many_epochs(freeze: Freeze, p
 
 NEW_PROCESSES = [*POINTS, task("Plain"), "dataset.num_workers=1"]
 """Read by processes that live for one epoch."""
+IN_A_CYCLE = "parts = data = [[parts, data]]; data[0].append(data); del parts, data"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("left", ["", "parts = data = [[parts, data]]; data[0].append(data); del parts, data"])
-@pytest.mark.parametrize("options", [STAYS, NEW_PROCESSES], ids=["stay", "new"])
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        pytest.param(STAYS, IN_A_CYCLE, id="stay, in a cycle"),
+        pytest.param(NEW_PROCESSES, "", id="new"),
+        pytest.param(STAYS, "", id="stay", marks=pytest.mark.campaign),
+        pytest.param(NEW_PROCESSES, IN_A_CYCLE, id="new, in a cycle", marks=pytest.mark.campaign),
+    ],
+)
 def test_a_program_ends_that_has_left_them_in_an_epoch(options: list[str], left: str, freeze: Freeze) -> None:
     """Also where they are in a cycle, which the garbage collector finds while Python ends: torch cannot ask processes
     to end whose queues are collected with them."""

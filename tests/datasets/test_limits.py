@@ -47,7 +47,7 @@ IMAGES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_bombs_in_zips_take_neither_memory_nor_time(tmp_path: Path) -> None:
     """Together not more than one process may take."""
     paths = [tmp_path / f"{number}.zip" for number in range(len(ZIPS))]
@@ -72,7 +72,7 @@ def test_bombs_of_images_take_neither_memory_nor_time(tmp_path: Path) -> None:
         assert reason in line
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_a_large_picture_of_one_bit_is_read_within_the_memory_of_two_bytes_a_pixel(tmp_path: Path) -> None:
     (tmp_path / "cat").mkdir()
     Image.new("1", (14_093, 14_093), 1).save(tmp_path / "cat" / "1.png")

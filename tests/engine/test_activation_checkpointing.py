@@ -110,7 +110,7 @@ def test_a_compiled_network_stays_one_graph(freeze: Freeze, graphs: list[Any]) -
 @pytest.mark.parametrize(
     ("model", "options"),
     [
-        (SHORT_VIT, ["strategy=ddp"]),
+        pytest.param(SHORT_VIT, ["strategy=ddp"], marks=pytest.mark.campaign),
         pytest.param(SHORT_VIT, ["strategy=butterfly"], marks=pytest.mark.campaign),
         (SHORT_VIT, ["strategy=fsdp", "strategy.min_parameters=1"]),
         pytest.param(SHORT_VIT, ["strategy=local_sgd"], marks=pytest.mark.campaign),

@@ -35,7 +35,7 @@ UNDER = {
     "local_sgd, averaging every step": ("mlp", ["strategy=local_sgd", "strategy.h=1"]),
 }
 
-IN_CI = ["butterfly", "hybrid, convolutions", "fsdp", "spatial"]
+IN_CI = ["butterfly", "hybrid, convolutions", "fsdp"]
 
 
 def initial(freeze: Freeze, *options: str) -> dict[str, torch.Tensor]:

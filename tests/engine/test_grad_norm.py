@@ -107,7 +107,7 @@ UNDER = {
 }
 
 
-IN_CI = ["butterfly, lazy", "fsdp", "hybrid", "spatial"]
+IN_CI = ["butterfly, lazy", "fsdp", "spatial"]
 
 
 @pytest.mark.slow

@@ -36,8 +36,7 @@ STRATEGIES = {
     "fsdp": ["strategy=fsdp", "strategy.min_parameters=1"],
     "hsdp": ["strategy=hsdp", "strategy.min_parameters=1", "topology.nodes=2"],
 }
-IN_CI = [*product(["ddp"], COMPUTES_IN), *product(["powersgd", "butterfly", "fsdp"], ["bf16-mixed"]),
-         *product(["hybrid", "hsdp"], ["bf16-true"])]  # fmt: skip
+IN_CI = [*product(["ddp"], COMPUTES_IN), ("butterfly", "bf16-mixed"), ("hybrid", "bf16-true")]
 
 
 def noting(tmp_path: Path, *more: str) -> list[str]:
@@ -182,7 +181,7 @@ def test_kernels_are_chosen_as_asked_and_else_as_they_were(
         torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.skipif(shutil.which("g++") is None and shutil.which("clang++") is None, reason="needs a C++ compiler")
 def test_a_compiled_model_trains_the_same_weights_under_the_same_names(freeze: Freeze, processes: Processes) -> None:
     options = [*TINY, "trainer.max_steps=3", "trainer.max_epochs=1", "trainer.limit_val_batches=1",

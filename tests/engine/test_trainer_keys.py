@@ -411,7 +411,7 @@ MISTAKES = {
 }  # fmt: skip
 
 
-@pytest.mark.thinned(4, 2)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("command", MISTAKES)
 def test_mistakes_are_said_before_the_start(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

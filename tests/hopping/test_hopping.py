@@ -89,7 +89,7 @@ def logged(run_dir: Path) -> list[dict[str, str]]:
     ("scheduler", "workers", "partitions", "hops"),
     [
         ("greedy", 2, 3, "memory"),
-        ("systolic", 3, 3, "files"),
+        pytest.param("systolic", 3, 3, "files", marks=pytest.mark.campaign),
         pytest.param("ring", 4, 4, "memory", marks=pytest.mark.campaign),
     ],
 )

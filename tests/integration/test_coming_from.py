@@ -39,7 +39,7 @@ def test_the_page_is_read() -> None:
     assert len(set(COMMANDS)) > 30
 
 
-@pytest.mark.thinned(6, 2)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("command", dict.fromkeys(TRAINING))
 @pytest.mark.usefixtures("here")
 def test_a_training_passes_every_check(command: str, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from leyden.trainer.cli.main import main
 
 BENCHMARKS = ROOT / "benchmarks"
 NARROW, WIDE = 1280, 1920
-COVER = {"start": (NARROW, WIDE), "scalars": (NARROW,), "charts": (WIDE,), "images": (WIDE,), "hparams": (NARROW,)}
+COVER = {"start": (NARROW,), "scalars": (NARROW,), "charts": (WIDE,), "images": (WIDE,), "hparams": (NARROW,)}
 """Widths at which CI opens each dashboard."""
 ALL = {name: (NARROW,) if name == "hparams" else (NARROW, WIDE) for name in COVER}
 

@@ -25,7 +25,9 @@ def test_the_documented_command_of_what_needs_torchvision_names_torchs_index() -
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "extras", [sorted(EXTRAS.keys() - OWN - NEEDS_VISION.keys()), ["timm"]], ids=lambda extras: "+".join(extras)
+    "extras",
+    [sorted(EXTRAS.keys() - OWN - NEEDS_VISION.keys()), pytest.param(["timm"], marks=pytest.mark.campaign)],
+    ids=lambda extras: "+".join(extras),
 )
 def test_no_extra_replaces_the_installed_torch(extras: list[str], tmp_path: Path) -> None:
     pytest.importorskip("pip")

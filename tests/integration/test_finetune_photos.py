@@ -50,12 +50,12 @@ def test_a_folder_to_predictions(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert right >= 5, rows
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 @pytest.mark.timeout(1200)
 @pytest.mark.skipif(not CIFAR.exists(), reason="no CIFAR-10 here")
 @pytest.mark.parametrize(
     ("train", "test", "size", "epochs", "least"),
-    [(20, 10, 64, 5, 0.35), pytest.param(40, 50, 128, 6, 0.65, marks=pytest.mark.campaign)],
+    [(20, 10, 64, 5, 0.35), (40, 50, 128, 6, 0.65)],
 )
 def test_real_pictures(train: int, test: int, size: int, epochs: int, least: float, tmp_path: Path) -> None:
     """Chance is 0.10; from nothing the same recipe stays there."""

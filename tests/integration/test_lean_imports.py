@@ -166,8 +166,7 @@ torch.distributed.destroy_process_group()
 """
 
 
-IN_CI = ["compile", "a module of settings", "one that it does not import itself", "several threads"]
-"""Of USES one that calls, two that import, one that looks an attribute up."""
+IN_CI = ["compile", "several threads"]
 
 
 @pytest.mark.slow

@@ -80,8 +80,6 @@ def assert_nothing_waits(results: list[dict[str, Any]], cases: list[str]) -> Non
 
 QUICK = {
     1: [
-        f"model=vit_small model.dropout=0.1 {SMALL} {NORM}",
-        f"model=resnet18 {SMALL} trainer.precision=bf16-mixed trainer.channels_last=true augment=none",
         "model=lenet5 trainer.precision=16-mixed optimizer=adamw trainer.gradient_clip_val=1.0 callbacks=ema",
         f"model=resnet20 {SMALL} augment=[imagenet,rand_augment,random_erasing,mixup] augment.crop.views=2 "
         "augment.batch.mix.cutmix=1.0 augment.batch.random_erasing.fill=noise augment.batch.color_jitter.hue=0.1",
@@ -127,6 +125,8 @@ MODELS = [
 PRECISIONS = ["32-true", "bf16-mixed", "bf16-true", "16-mixed", "64-true"]
 FULL = {
     1: [
+        f"model=vit_small model.dropout=0.1 {SMALL} {NORM}",
+        f"model=resnet18 {SMALL} trainer.precision=bf16-mixed trainer.channels_last=true augment=none",
         *(f"{model} trainer.precision={PRECISIONS[i % len(PRECISIONS)]}" for i, model in enumerate(MODELS)),
         *(f"model=resnet20 {SMALL} trainer.precision={precision}" for precision in PRECISIONS),
         *(f"model=lenet5 optimizer={name}" for name in (*NOT_FUSED, "adam", "sgd")),

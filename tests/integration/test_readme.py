@@ -252,7 +252,7 @@ def test_strategy(command: Command, freeze: Freeze, pools: Callable[[int], Pool]
     pools(run.config.topology.workers).run(freeze("run", *overrides(command), *SHORT))
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(4, 1)
 @pytest.mark.parametrize("command", VALIDATED, ids=str)
 def test_command_for_other_machines(command: Command, shown: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(shown)

@@ -194,7 +194,7 @@ def test_what_does_not_fit_one_worker_trains_on_a_grid(freeze: Freeze, pools: Po
     assert summary(grid)["status"] == "done"
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_asgd_keeps_its_throughput_with_a_straggler(freeze: Freeze) -> None:
     """Seven of eight workers and a quarter of the eighth are left; in lockstep all wait for it."""
     straggler, quick = (
@@ -228,7 +228,7 @@ def test_a_warm_start_helps_asgd(freeze: Freeze) -> None:
     assert best[160] > best[0] + 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_eight_models_finish_sooner_in_a_pipeline(tmp_path: Path) -> None:
     """Two workers train eight models in little more than half of the time that the sub-epochs take in all."""
     small = ["model=mlp", "model.hidden=[64],[128]", "optimizer.lr=0.02,0.01,0.005,0.002", "trainer.max_epochs=2",

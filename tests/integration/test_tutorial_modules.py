@@ -76,7 +76,6 @@ def options(name: str) -> list[str]:
     ]  # fmt: skip
 
 
-@pytest.mark.thinned(2, 2)
 @pytest.mark.parametrize("name", NAMES)
 def test_weights_and_logs_are_those_of_lightnings_trainer_to_all_digits(freeze: Freeze, name: str) -> None:
     module, recorder, trainer = lightnings(name)

@@ -182,7 +182,10 @@ def variables(kind: str, manifest: dict[str, Any], node: int, first: str) -> dic
 @pytest.mark.skipif(not available(), reason="needs root, ip and tc")
 @pytest.mark.parametrize(
     ("kind", "attempts"),
-    [("kubernetes", 1), ("kubeflow", 1), pytest.param("kubernetes", 2, marks=pytest.mark.campaign)],
+    [
+        ("kubernetes", 1),
+        *(pytest.param(*case, marks=pytest.mark.campaign) for case in (("kubernetes", 2), ("kubeflow", 1))),
+    ],
 )
 def test_pods_on_two_hosts_are_one_run(
     kind: str, attempts: int, alone: Path, starters: Starters, capsys: pytest.CaptureFixture[str]

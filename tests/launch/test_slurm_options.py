@@ -57,7 +57,8 @@ def program(folder: Path, name: str, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("starts", [1, pytest.param(2, marks=pytest.mark.campaign)])
+@pytest.mark.campaign
+@pytest.mark.parametrize("starts", [1, 2])
 def test_two_nodes_in_a_container_by_a_wrapper(
     slurm: SlurmCluster, here: Path, freeze: Freeze, monkeypatch: pytest.MonkeyPatch, starts: int
 ) -> None:
@@ -94,6 +95,7 @@ def test_two_nodes_in_a_container_by_a_wrapper(
     assert (bin_folder / "srun.txt").read_text().splitlines() == options * 2 * starts
 
 
+@pytest.mark.campaign
 def test_trials_of_an_array_one_after_the_other(slurm: SlurmCluster, here: Path) -> None:
     """The cluster's arrays have 5 tasks: the sixth trial is another job, which waits for them."""
     words = ["-m", *QUICK, *ONE_NODE, "trainer.max_steps=1", "hydra.sweep.dir=mine", "topology.slurm.comment=any text"]

@@ -24,7 +24,7 @@ from leyden.trainer.launch.slurm.batch_script import array_script, job_script, o
 from leyden.trainer.launch.slurm.errors import sbatch_error
 from leyden.trainer.launch.slurm.job_steps import REQUEUE
 
-pytestmark = pytest.mark.thinned(2, 2)
+pytestmark = pytest.mark.thinned(2)
 
 RUN = Path("/runs/50% done/it's")
 PIPELINE = "-m hydra/launcher=pipeline topology=slurm topology.device.kind=cpu topology.nodes=2"

@@ -72,7 +72,7 @@ def test_the_planner_names_no_strategy() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.thinned(1, 2)
+@pytest.mark.thinned(4, 4)
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
 def test_every_experiment_plans_without_its_data(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, experiment: str

@@ -174,6 +174,7 @@ def test_parts_and_checkpointing(configured: Any) -> None:
     assert 0.5 * blocks < recomputed <= blocks, "the last product of a block is not needed again"
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("optimizer", ["adagrad", "adam", "lamb", "lars", "lion", "muon", "rmsprop"])
 def test_every_optimizer(configured: Any, optimizer: str) -> None:
     work, memory = count(configured(*VIT, f"optimizer={optimizer}"), BATCH)

@@ -207,9 +207,9 @@ RECORDED = ["strategy=asgd", "strategy.execution.servers=1", "strategy.execution
     ("overrides", "code", "says"),
     [
         (TWO, 0, "test/loss"),
-        (RECORDED, 0, "test/loss"),
+        pytest.param(RECORDED, 0, "test/loss", marks=pytest.mark.campaign),
         (HANGS, 1, "the stacks of all processes are in"),
-        ([*TWO, *HANGS], 1, "the stacks of all processes are in"),
+        pytest.param([*TWO, *HANGS], 1, "the stacks of all processes are in", marks=pytest.mark.campaign),
     ],
     ids=["two workers", "a server that records", "a hang", "a hang of two workers"],
 )

@@ -195,8 +195,7 @@ MODELS: dict[str, tuple[list[str], float]] = {
 }
 
 
-EQUAL = [*((model, 2, "true") for model in ("lenet5", "mlp-value-clipped", "resnet20-group")),
-         ("mlp-dropout", 3, "true"), ("mlp-norm-clipped", 4, "false")]  # fmt: skip
+EQUAL = [("resnet20-group", 2, "true"), ("mlp-dropout", 3, "true"), ("mlp-norm-clipped", 4, "false")]
 
 
 @pytest.mark.slow
@@ -240,15 +239,14 @@ VARIANTS = {
     ],
 }
 
-WORKERS_IN_CI = {"sgd": 4, "adamw": None}
-"""Of variants that are not on two: bf16 has AdamW, too."""
+WORKERS_IN_CI = {"sgd": 4, "accumulated, two groups": 2, "bf16": 2, "awkward": 2}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "workers"),
     [
-        pytest.param(variant, workers, marks=[] if workers == WORKERS_IN_CI.get(variant, 2) else CAMPAIGN)
+        pytest.param(variant, workers, marks=[] if workers == WORKERS_IN_CI.get(variant) else CAMPAIGN)
         for variant, workers in product(VARIANTS, (2, 4))
     ],
 )
@@ -384,7 +382,7 @@ def test_an_exception_in_one_worker_ends_the_others(freeze: Freeze, processes: P
     assert "rank 1 failed: RuntimeError: the eleventh hour" in output
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_eager_updates_work_with_a_compiled_model(freeze: Freeze, pools: Pools, tmp_path: Path) -> None:
     noted = tmp_path / "compiled_to_graphs"
     options = [*TINY, *FAST, *SMALL, "trainer.max_steps=3", "trainer.max_epochs=1", devices(2), "strategy.lazy=false",

@@ -98,7 +98,11 @@ def test_an_autoencoder_on_a_grid(freeze: Freeze, pools: Pools, shape: tuple[int
     [
         (["optimizer=adamw", "trainer.gradient_clip_val=0.05", "trainer.accumulate_grad_batches=3"], (1, 2)),
         (["model.batch_norm=true", "trainer.sync_batchnorm=true"], (2, 2)),
-        (["trainer.gradient_clip_val=0.001", "trainer.gradient_clip_algorithm=value", "batch_size=7"], (1, 2)),
+        pytest.param(
+            ["trainer.gradient_clip_val=0.001", "trainer.gradient_clip_algorithm=value", "batch_size=7"],
+            (1, 2),
+            marks=pytest.mark.campaign,
+        ),
         (["model.maps=[3]", "model.rf=12", "model.pool=2", "model.lcn=1"], (1, 4)),
     ],
     ids=["clipped by the norm", "batch norm", "clipped by value", "windows over several workers"],

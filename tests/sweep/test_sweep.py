@@ -115,7 +115,7 @@ def test_trial_that_cannot_be_built_does_not_stop_the_rest(here: Path, capsys: p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGTERM, marks=pytest.mark.campaign), signal.SIGINT])
 def test_signal_ends_the_sweep_and_its_trial(
     number: signal.Signals, endless: subprocess.Popen[bytes], here: Path
 ) -> None:

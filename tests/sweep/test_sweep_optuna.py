@@ -30,7 +30,7 @@ from leyden.trainer.sweep.study.journal import StudyJournal  # noqa: E402
 from leyden.trainer.sweep.study.outcome import TrialOutcome  # noqa: E402
 from leyden.trainer.sweep.study.search_space import SearchSpace  # noqa: E402
 
-pytestmark = pytest.mark.thinned(2, 2)
+pytestmark = pytest.mark.thinned(2)
 
 OPTUNA = ["hydra/sweeper=optuna", "hydra.sweep.dir=mine"]
 QUICK = [*TINY, "trainer.max_epochs=1", "trainer.enable_progress_bar=false", "logger=none", "topology=cpu"]
