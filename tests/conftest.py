@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterator
 from functools import cache
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import lightning_examples
@@ -43,6 +44,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _QUICK_S = 10
 """A test that takes longer than this is none of the quick lane's, even on a busy machine."""
+
+_REASON = 3000
+"""Characters of a rerun test's failure that are shown, from its end."""
 
 _MOST_RERUNS = 10
 """Tests that may pass at a further try in one session; more are no accident."""
@@ -99,6 +103,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     rerun = _rerun(terminalreporter)
     for test, tries in rerun.items():
         terminalreporter.write_line(f"rerun: {test} ({tries})")
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.write_line(f"why {report.nodeid} was rerun:")
+        terminalreporter.write_line(indent(report.longreprtext[-_REASON:], "    "))
     if len(rerun) > _MOST_RERUNS:
         terminalreporter.write_line(f"{len(rerun)} tests were rerun, more than {_MOST_RERUNS}: this session failed")
 

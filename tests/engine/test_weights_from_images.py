@@ -52,7 +52,10 @@ def test_they_are_computed_where_the_images_are() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", [["strategy=fsdp"], ["strategy=easgd", "strategy.form=server"]])
+@pytest.mark.parametrize(
+    "strategy",
+    [["strategy=fsdp"], pytest.param(["strategy=easgd", "strategy.form=server"], marks=pytest.mark.campaign)],
+)
 def test_two_workers_have_the_same(freeze: Freeze, strategy: list[str]) -> None:
     run_dir = freeze("run", *SMALL, *strategy, "topology.devices_per_node=2")
     assert start(run_dir) == 0

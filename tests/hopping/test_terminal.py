@@ -8,7 +8,7 @@ from folders import MODULES
 from runs import PATIENCE_S
 from terminal import Terminal
 
-TRIALS, EPOCHS = 5, 2
+TRIALS, EPOCHS = 5, 1
 SUB_EPOCHS = TRIALS * EPOCHS * 2
 HEADING = "trial  worker 0  worker 1  progress"
 

@@ -16,10 +16,13 @@ import psutil
 import pytest
 from runs import wait_until
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel", "setpriv")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "scontrol", "squeue", "scancel", "setpriv", "chrt")
 NODES = ("n1", "n2")
 MARK = "LEYDEN_TEST_CLUSTER"
 """Environment variable by which the cluster's processes are known."""
+_BEFORE_OTHERS = ("chrt", "--other", "0", "nice", "-n", "-10")
+"""Prefix of a daemon, which is scheduled before the tests' own processes, as where it has a core for itself: a node
+that does not answer for some seconds is down. Its jobs have the priority of their submission (PropagatePrioProcess)."""
 _ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
 
 CONFIG = """
@@ -38,6 +41,7 @@ SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
+PropagatePrioProcess=1
 MpiDefault=none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU
@@ -101,7 +105,7 @@ class SlurmCluster:
         """Slurm takes no free ports by itself, and those that are free now may be taken a moment later."""
         for _ in range(attempts):
             self.config.write_text(self._configured(random.sample(range(20000, 32000), 3)))
-            self._daemon("slurmctld", ["slurmctld", "-D"])
+            self._daemon("slurmctld", [*_BEFORE_OTHERS, "slurmctld", "-D"])
             for node in NODES:
                 self.start_node(node)
             wait_until(lambda: self._up() or self._died())
@@ -123,7 +127,7 @@ class SlurmCluster:
             )  # fmt: skip
 
     def start_node(self, node: str) -> None:
-        self._daemon(node, ["slurmd", "-D", "-N", node])
+        self._daemon(node, [*_BEFORE_OTHERS, "slurmd", "-D", "-N", node])
 
     def _died(self) -> bool:
         return any(daemon.poll() is not None for daemon in self._daemons.values())
