@@ -153,7 +153,8 @@ FULL = {
         "strategy=local_sgd strategy.h=1 strategy.outer_momentum=0.9 strategy.outer_lr=0.7 model=lenet5",
         "strategy=local_sgd strategy.h=1 model=lenet5",
         "strategy=local_sgd strategy.h=1 strategy.h_rule=adacomm model=lenet5",
-        f"strategy=butterfly strategy.lazy=false model=resnet18 {SMALL} trainer.accumulate_grad_batches=2",
+        f"strategy=butterfly strategy.lazy=false model=resnet18 {SMALL} trainer.accumulate_grad_batches=2 "
+        "batch_size=16",
         "strategy=butterfly model=lenet5 trainer.gradient_clip_val=1.0 callbacks=ema",
         f"strategy=butterfly model=lenet5 {NORM}",
         f"strategy=fsdp model=vit_small {SMALL} trainer.precision=bf16-mixed trainer.gradient_clip_val=1.0",

@@ -236,7 +236,7 @@ import leyden.trainer.engine.train
 def work(rank):
     for call in range(3):
         run = leyden.work("run")
-        print(rank, run.status, run.metrics.get("test/loss"), flush=True)
+        print("rank", rank, run.status, run.metrics.get("test/loss"), flush=True)
         while not os.path.exists("may-go-on"):
             time.sleep(0.05)
 
@@ -249,10 +249,15 @@ for rank in range(2):
         thread = threading.Thread(target=work, args=[rank])
         thread.start()
         thread.join()
-        sys.exit(3 if os.environ == before else 4)
+        if os.environ != before:
+            sys.exit(4)
+        for name in ("RANK", "WORLD_SIZE"):
+            del os.environ[name]
+        leyden.train(*sys.argv[1:], f"hydra.run.dir=alone-{rank}")
+        sys.exit(3)
 assert [os.waitstatus_to_exitcode(os.waitpid(each, 0)[1]) for each in ranks] == [3, 3]
 """
-"""Forks the processes of the ranks, which have the imports from it, and call three times each."""
+"""Forks the processes of the ranks, which have the imports from it, call three times each, and then train alone."""
 
 
 @pytest.mark.slow
@@ -261,13 +266,13 @@ def test_functions_that_a_program_calls_are_the_workers_and_the_stop_command_rea
 ) -> None:
     """In a thread that is not the main one, as Ray calls them. The command sends no signal, which is the program's own,
     and waits for the run alone, whose processes go on; called again in them, the rest is trained, and then nothing is
-    left."""
+    left. What each of them trains then, alone, is written down by it, whatever its rank has been."""
     monkeypatch.chdir(starters.here)
     folder = leyden.freeze(*DDP, *LONG, *HOLDS, "topology.devices_per_node=2", "hydra.run.dir=run")
     assert folder == starters.here / "run"
     (starters.here / "work.py").write_text(WORK)
     known = {**TESTS, "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
-    program = starters.start([sys.executable, "work.py"], known)
+    program = starters.start([sys.executable, "work.py", *TINY, "logger=default"], known)
     wait_until(lambda: held(folder))
     assert main(["stop", str(folder)]) == 0
     assert summary(folder)["status"] == "preempted"
@@ -276,8 +281,9 @@ def test_functions_that_a_program_calls_are_the_workers_and_the_stop_command_rea
     assert program.wait(PATIENCE_S) == 0, starters.log()
     loss = metrics(folder)["test/loss"]
     for rank in range(2):
-        said = [line for line in starters.log().splitlines() if line.startswith(f"{rank} ")]
-        assert said == [f"{rank} preempted None", *[f"{rank} done {loss}"] * 2]
+        said = [line for line in starters.log().splitlines() if line.startswith(f"rank {rank} ")]
+        assert said == [f"rank {rank} preempted None", *[f"rank {rank} done {loss}"] * 2]
+        assert list((starters.here / f"alone-{rank}").rglob("events.out.tfevents*"))
     assert len(summary(folder)["sessions"]) == 2
     assert equal(folder, reference)
 

@@ -143,6 +143,9 @@ def _dispatch(job: JobSpec, stop_request: StopRequest) -> str:
         return examine(config, job.run_dir, stop_request)
     silence_libraries()
     keep_freed_memory()
+    from ..core.lightning_compat import read_rank_again
+
+    read_rank_again()  # a run before this one in the process may have had another
     if config.pipeline is not None:
         from ..hopping.worker import work
 
