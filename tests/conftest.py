@@ -75,7 +75,7 @@ def _spread_rooms(items: list[pytest.Item]) -> None:
 
 def _mark_rows(item: pytest.Item, rows: Counter[str]) -> None:
     """Marks the rows of a table that are not in the quick lane, and those that are not in CI's, which has the quick
-    lane's and every second. `rows`: those so far of each test."""
+    lane's and every m-th. `rows`: those so far of each test."""
     thinned = item.get_closest_marker("thinned")
     if thinned is None or not isinstance(item, pytest.Function) or not hasattr(item, "callspec"):
         return

@@ -35,5 +35,5 @@ IN_CI = (
     ("descriptors", "save", "ddp"),
     ("memory limit", "mid-epoch", "ddp"),
 )
-"""A cell of each family of faults of which no other test in CI has a case; two strategies, of which each needs a run
-to compare with."""
+"""Cells of faults of which no other test in CI has a case; two strategies, of which each needs a run to compare with.
+Removed data and a step of the clock are in the campaign alone."""

@@ -229,7 +229,8 @@ def test_a_resumed_run_is_the_whole_one(freeze: Freeze, tmp_path: Path, name: st
         ("muon", "ddp"),
         ("lars", "butterfly"),
         ("lamb", "local_sgd"),
-        *(pytest.param(*case, marks=pytest.mark.campaign) for case in (("lion", "fsdp"), ("adam", "hybrid"))),
+        pytest.param("lion", "fsdp", marks=pytest.mark.campaign),
+        pytest.param("adam", "hybrid", marks=pytest.mark.campaign),
     ],
 )
 def test_two_workers_equal_one(freeze: Freeze, pools: Pools, name: str, strategy: str) -> None:

@@ -106,7 +106,7 @@ LOCKSTEP = {
 @pytest.mark.parametrize("slow_rank", [1, pytest.param(-1, marks=pytest.mark.campaign)])
 @pytest.mark.parametrize(
     "strategy",
-    ["ddp", "local_sgd", *(pytest.param(name, marks=pytest.mark.campaign) for name in ("butterfly", "fsdp"))],
+    [pytest.param(name, marks=[] if name in ("ddp", "local_sgd") else pytest.mark.campaign) for name in LOCKSTEP],
 )
 def test_real_workers(freeze: Freeze, pools: Callable[[int], Pool], strategy: str, slow_rank: int) -> None:
     slow = ["model=mlp", "model._target_=straggler_examples.SlowOnRank", f"+model.slow_rank={slow_rank}",

@@ -184,7 +184,8 @@ def variables(kind: str, manifest: dict[str, Any], node: int, first: str) -> dic
     ("kind", "attempts"),
     [
         ("kubernetes", 1),
-        *(pytest.param(*case, marks=pytest.mark.campaign) for case in (("kubernetes", 2), ("kubeflow", 1))),
+        pytest.param("kubernetes", 2, marks=pytest.mark.campaign),
+        pytest.param("kubeflow", 1, marks=pytest.mark.campaign),
     ],
 )
 def test_pods_on_two_hosts_are_one_run(
