@@ -4,15 +4,19 @@ import json
 import signal
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from multiprocessing.connection import wait
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from machines import topology_config
 from runs import PATIENCE_S, is_closed, wait_until
 
 from leyden.trainer.base.handshake import new_secret
+from leyden.trainer.launch import channel
 from leyden.trainer.launch.authentication import AuthenticatedListener
 from leyden.trainer.launch.channel import MessageChannel
 from leyden.trainer.launch.codec import MessageError, encode
@@ -92,6 +96,27 @@ def test_a_message_is_decoded_as_it_was(codec, message) -> None:
 def test_a_malformed_message_is_an_error(changed: dict[str, object]) -> None:
     with pytest.raises(MessageError):
         FROM_FOLLOWER.decode({**encode(AgentSignal(signal.SIGTERM, repeated=False)), **changed})
+
+
+def test_only_the_time_in_which_this_side_reads_is_silence_of_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not a minute for which Slurm has suspended the job."""
+    now = 0.0
+    monkeypatch.setattr(channel, "time", SimpleNamespace(monotonic=lambda: now, time=time.time))
+    with listening_socket("127.0.0.1") as listening:
+        other = MessageChannel(socket.create_connection(listening.getsockname()), FROM_FOLLOWER)
+        one = MessageChannel(listening.accept()[0], FROM_FOLLOWER)
+    with closing(one), closing(other):
+        for now in (60.0, *(60 + tenth / 10 for tenth in range(1, 121)), 200.0):
+            one.receive()
+            assert not one.lost, now
+        for now in (201.0, 202.0):
+            assert not one.lost, now
+            one.receive()
+        assert one.lost
+        other.send(WorkersFinished())
+        assert wait([one.fileno()], PATIENCE_S)
+        assert one.receive() == [WorkersFinished()]
+        assert not one.lost
 
 
 @pytest.mark.parametrize("data", [data for data in STRANGERS.values() if data.endswith(b"\n")][:-1])

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,7 +21,10 @@ from runs import TINY, Freeze, weights
 from leyden.trainer.cli.main import main
 from leyden.trainer.entrypoints.start import start
 from leyden.trainer.launch.child_process import Child, ChildProcess, ProcessSpec, spawn
-from leyden.trainer.launch.fork_server import NAME, ForkServer
+from leyden.trainer.launch.error_files import ErrorFiles
+from leyden.trainer.launch.fork_server import NAME, NUMBER, ForkServer
+from leyden.trainer.launch.process import Process
+from leyden.trainer.launch.roles import Role
 
 WORKERS = ["strategy=ddp", "topology.devices_per_node=2"]
 
@@ -71,6 +75,7 @@ def test_ends_of_forked_processes(server: ForkServer, capfd: pytest.CaptureFixtu
     assert server.fork(spec("raise")).wait() == 1
     assert "RuntimeError: on purpose" in capfd.readouterr().err
     sleeps = server.fork(spec("sleep"))
+    assert sleeps.pid
     assert sleeps.poll() is None
     sleeps.send_signal(signal.SIGTERM)
     assert sleeps.wait() == -signal.SIGTERM
@@ -95,11 +100,72 @@ def test_a_handler_that_asks_while_the_process_is_waited_for(monkeypatch: pytest
     assert process.wait() == 3
 
 
+@pytest.fixture
+def importing() -> Iterator[tuple[ForkServer, socket.socket]]:
+    """A fork server that still imports, and the end of its connection at which it will answer."""
+    ours, theirs = socket.socketpair()
+    ours.settimeout(1)  # a read that waits is an error
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    server = ForkServer(ours, process, {})
+    with theirs:
+        yield server, theirs
+    server.close()
+
+
+def test_a_process_is_polled_while_its_fork_server_imports(importing: tuple[ForkServer, socket.socket]) -> None:
+    server, connection = importing
+    child = server.fork(spec("state"))
+    assert (child.poll(), child.has_begun) == (None, False)
+    pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", "pass"])
+    connection.sendall(NUMBER.pack(pid))
+    assert child.wait() == 0
+    assert (child.pid, child.has_begun) == (pid, True)
+
+
+def test_a_signal_that_arrives_while_the_fork_server_imports(
+    importing: tuple[ForkServer, socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C while a sweep's first trial is waited for: the handler forwards it."""
+    server, connection = importing
+    monkeypatch.setattr(ForkServer, "prepared", server)
+    child = server.fork(spec("state"))
+    pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"])
+    read_answers = server.read_answers
+
+    def interrupted(waits: bool = True) -> None:
+        monkeypatch.setattr(server, "read_answers", read_answers)
+        child.send_signal(signal.SIGTERM)
+        connection.sendall(NUMBER.pack(pid))
+        read_answers(waits)
+
+    monkeypatch.setattr(server, "read_answers", interrupted)
+    assert child.wait() == -signal.SIGKILL
+
+
+def test_processes_are_killed_while_their_fork_server_imports(importing: tuple[ForkServer, socket.socket]) -> None:
+    """One of them has just been forked."""
+    server, connection = importing
+    files = ErrorFiles()
+    processes = [Process(Role("worker", number), [], {}, files, server) for number in range(3)]
+    for process in processes:
+        process.kill()
+    pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"])
+    connection.sendall(NUMBER.pack(pid))
+    server.kill()
+    connection.close()  # as the kernel does
+    ends = [process.wait() for process in processes]
+    assert [(end.code, end.killed_by_agent) for end in ends] == [(-signal.SIGKILL, True)] * 3
+    files.remove()
+
+
 def test_a_fork_server_that_dies_ends_what_it_was_to_fork() -> None:
     server = start_server(dict(os.environ))
     server.process.kill()
     child = server.fork(spec("state"))
     assert child.wait() == -signal.SIGKILL
+    child.kill()
+    with pytest.raises(AssertionError):  # not 0, which as the process of a signal is each of this one's group
+        _ = child.pid
     server.close()
 
 

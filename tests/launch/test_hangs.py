@@ -249,6 +249,7 @@ class FakeWorker:
     """A worker that goes through spells, once a second of the test's clock."""
 
     exit = None
+    has_begun = True
 
     def __init__(self, rank: int, spells: list[Spell]):
         self.role, self.pid = Role("worker", rank), rank
@@ -334,6 +335,12 @@ def test_a_slow_run_raises_no_alarm(
     freeze: Freeze, monkeypatch: pytest.MonkeyPatch, workers: list[list[Spell]]
 ) -> None:
     assert said_in_second(freeze, monkeypatch, workers) is None
+
+
+def test_a_worker_that_has_yet_to_be_forked_raises_no_alarm(freeze: Freeze, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its fork server imports, from a slow file system."""
+    monkeypatch.setattr(FakeWorker, "has_begun", False)
+    assert said_in_second(freeze, monkeypatch, [[STEP, Spell(200, EVALUATION)]]) is None
 
 
 def test_a_phase_has_a_first_time_on_each_occasion() -> None:

@@ -18,6 +18,7 @@ from runs import HERE, TINY, Freeze, alive, children, distance, summary, wait_un
 from leyden.trainer.cli.main import main
 from leyden.trainer.config.job import JobSpec
 from leyden.trainer.entrypoints.start import start, worker_spec
+from leyden.trainer.launch.channel import KEEPALIVE_TIMEOUT_S
 from leyden.trainer.launch.multi_node import run_node
 from leyden.trainer.launch.signals import ReceivedSignals
 from leyden.trainer.launch.worker_group import WorkerSpec
@@ -26,6 +27,15 @@ from leyden.trainer.runs.secret import shared_secret
 
 TWO_NODES = [*TINY, "strategy=ddp", "topology.launcher=node", "topology.nodes=2"]
 LONG = [*TWO_NODES, "trainer.max_epochs=5000", "callbacks.checkpoint.every_n_steps=20"]
+
+
+SLOW_IMPORT = f"""
+import sys, time
+import torch
+
+if "leyden.trainer.entrypoints.fork_server" in sys.orig_argv:
+    time.sleep({KEEPALIVE_TIMEOUT_S + 3})
+"""
 
 
 def training(run_dir: Path, first: Agent, second: Agent, beyond: int = -1) -> list[int]:
@@ -56,6 +66,21 @@ def test_two_nodes_equal_one_worker(
     assert interpreters.count == 2
     assert summary(both)["world_size"] == 2
     assert distance(weights(both), weights(one)) <= 1e-10
+
+
+@pytest.mark.campaign
+def test_a_fork_server_may_import_for_longer_than_the_silence_after_which_a_node_is_lost(
+    freeze: Freeze, agents: list[Agent], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a file system that all nodes share. An agent that has torch, as any program's may, starts a fork server of
+    its own, as Slurm's agents do."""
+    (tmp_path / "sitecustomize.py").write_text(SLOW_IMPORT)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    run_dir = freeze("run", *LONG, "topology.devices_per_node=2")
+    first, second = start_two(agents, run_dir)
+    wait_until(lambda: newest_step(run_dir) > 0 or first.process.poll() is not None)
+    second.process.send_signal(signal.SIGTERM)
+    assert (first.code(), second.code()) == (75, 75), first.output + second.output
 
 
 @pytest.mark.slow

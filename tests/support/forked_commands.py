@@ -48,6 +48,9 @@ class SessionServer(ForkServer):
         if ForkServer.prepared is self:  # by a sweep in this process: the next run may have another environment
             ForkServer.prepared = None
 
+    def kill(self) -> None:
+        pass
+
     def end(self) -> None:
         super().close()
 

@@ -45,7 +45,8 @@ class MessageChannel(Generic[Message]):
         self._codec = incoming
         self._in = bytearray()
         self._out = bytearray()
-        self._last_received = self._last_sent = time.monotonic()
+        self._last_read = self._last_sent = time.monotonic()
+        self._silence_s = 0.0
         self.closed = False
         self.error = ""
         self.clock_offset: float = float("inf")
@@ -57,7 +58,7 @@ class MessageChannel(Generic[Message]):
     @property
     def lost(self) -> bool:
         """Whether it is closed, or the other side has been silent for too long."""
-        return self.closed or time.monotonic() - self._last_received > KEEPALIVE_TIMEOUT_S
+        return self.closed or self._silence_s > KEEPALIVE_TIMEOUT_S
 
     def send(self, message: object) -> None:
         """Send a dataclass as soon as the connection takes it; never blocks."""
@@ -74,8 +75,7 @@ class MessageChannel(Generic[Message]):
         self._read()
         *lines, rest = bytes(self._in).split(b"\n")
         self._in = bytearray(rest)
-        if lines:
-            self._last_received = time.monotonic()
+        self._measure_silence(heard=bool(lines))
         try:
             received = [self._parse_line(line) for line in lines]
             messages = [self._codec.decode(data) for data in received if data["type"] != _KEEPALIVE]
@@ -84,6 +84,14 @@ class MessageChannel(Generic[Message]):
             self.close()
             return []
         return messages
+
+    def _measure_silence(self, heard: bool) -> None:
+        # this process itself may have been stopped, as all of a job are that Slurm suspends
+        now = time.monotonic()
+        self._silence_s += min(now - self._last_read, KEEPALIVE_INTERVAL_S)
+        self._last_read = now
+        if heard:
+            self._silence_s = 0.0
 
     def finish(self, seconds: float = 2.0) -> None:
         """Close once the other side has read what was sent: closing at once could discard it."""

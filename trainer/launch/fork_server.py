@@ -7,6 +7,7 @@ ends, as any child does.
 
 import json
 import os
+import signal
 import socket
 import struct
 import subprocess
@@ -14,6 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from multiprocessing.connection import wait
 from typing import ClassVar
 
 from ..base.log import log
@@ -69,7 +71,7 @@ class ForkServer:
         return cls(ours, process, environment)
 
     def fork(self, spec: ProcessSpec) -> "ForkedProcess":
-        """A child process, forked by the server. Only its methods wait for the server's imports."""
+        """A child process, forked by the server. Only its `pid` and `wait` wait for the server's imports."""
         with open(os.devnull, "rb") as nothing:
             return self.fork_with(spec, [nothing.fileno() if spec.new_session else 0, 1, 2], ".")
 
@@ -89,9 +91,9 @@ class ForkServer:
             os.close(directory)
         return process
 
-    def read_answers(self) -> None:
-        """Wait until all processes that were asked for have begun."""
-        while self._unanswered:
+    def read_answers(self, waits: bool = True) -> None:
+        """Take the answers of the server: all of which there will be, or those that are there."""
+        while self._unanswered and (waits or wait([self._connection], 0)):
             answer = b""
             with suppress(ConnectionError):
                 answer = self._connection.recv(NUMBER.size, socket.MSG_WAITALL)
@@ -101,6 +103,10 @@ class ForkServer:
     def wait(self) -> int:
         """Exit code of the server, once it has ended."""
         return self.process.wait()
+
+    def kill(self) -> None:
+        """End the server at once. What it has yet to fork ends as by SIGKILL."""
+        self.process.kill()
 
     def close(self) -> None:
         """End the server. What it has forked goes on."""
@@ -121,6 +127,7 @@ class ForkedProcess(ChildProcess):
         self._server = server
         self._spec = spec
         self._spawned: Child | None = None
+        self._unwanted = False
 
     def begin(self, pid: int | None) -> None:
         """Take the server's answer: the process id, or None where the server has ended."""
@@ -131,17 +138,35 @@ class ForkedProcess(ChildProcess):
             self._pid = self._spawned.pid
         elif pid is None:
             self._code = self._server.wait() or 1
+        if self._unwanted:
+            super().send_signal(signal.SIGKILL)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has been forked."""
+        return bool(self._pid)
 
     @property
     def pid(self) -> int:
         if not self._pid:
             self._server.read_answers()
+        assert self._pid, "its fork server has ended"
         return self._pid
 
     def _wait(self, options: int) -> int | None:
-        if self.pid and self._spawned is not None:
+        if not self._pid and self._code is None:
+            self._server.read_answers(waits=not options)
+        if self._spawned is not None:
             return self._spawned.poll() if options else self._spawned.wait()
-        return super()._wait(options)
+        return super()._wait(options) if self._pid else self._code
+
+    def send_signal(self, sig: int, /) -> None:
+        """Send a signal, unless it has ended. A process that is yet to be forked has nothing to save: any ends it."""
+        # nothing is read here: `wait`, which a signal's handler has interrupted, would wait for another answer
+        if self.has_begun:
+            super().send_signal(sig)
+        else:
+            self._unwanted = True
 
 
 def can_fork(environment: Mapping[str, str]) -> bool:

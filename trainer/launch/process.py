@@ -11,7 +11,7 @@ from ..base.heartbeat import START, HeartbeatReading
 from ..hardware.discovery.memory import oom_kills
 from .child_process import ProcessSpec, spawn
 from .error_files import STACK_SIGNAL, ErrorFiles, ErrorRecord
-from .fork_server import ForkServer
+from .fork_server import ForkedProcess, ForkServer
 from .roles import Role
 
 
@@ -94,8 +94,9 @@ class Process:
 
     def _kill_process_group(self) -> None:
         # with its children: a data loader's process that is stuck in a file system would not notice its parent's death
-        with suppress(ProcessLookupError):
-            os.killpg(self._child.pid, signal.SIGKILL)
+        if self.has_begun:
+            with suppress(ProcessLookupError):
+                os.killpg(self._child.pid, signal.SIGKILL)
         self._child.kill()
 
     def request_stacks(self) -> None:
@@ -110,6 +111,11 @@ class Process:
     def stacks(self) -> str:
         """Stacks that the process has answered `request_stacks` with; "" without an answer."""
         return self._error_files.read_stacks(self.role.name)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it has a process id: a fork server forks it once it has imported."""
+        return not isinstance(self._child, ForkedProcess) or self._child.has_begun
 
     @property
     def pid(self) -> int:

@@ -184,8 +184,7 @@ class WorkerGroup:
         for process in (*self.workers, *self.servers):
             process.poll()
         if self.signals.force_kill:
-            for process in (*self.workers, *self.servers):
-                process.kill()
+            self._kill_processes()
         for worker in self.workers:
             worker.forward_signals(self.signals.received)
         if not self._ending:
@@ -194,9 +193,15 @@ class WorkerGroup:
     def exits(self) -> list[ProcessExit]:
         return [process.exit for process in (*self.workers, *self.servers) if process.exit is not None]
 
-    def _shut_down(self) -> list[ProcessExit]:
+    def _kill_processes(self) -> None:
         for process in (*self.workers, *self.servers):
             process.kill()
+        # else what it has yet to fork would end only after its imports
+        if self._fork_server not in (None, ForkServer.prepared):
+            self._fork_server.kill()
+
+    def _shut_down(self) -> list[ProcessExit]:
+        self._kill_processes()
         for process in (*self.workers, *self.servers):
             process.wait()
         if self._fork_server not in (None, ForkServer.prepared):

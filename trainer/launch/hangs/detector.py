@@ -70,6 +70,8 @@ class HangDetector:
         if timeout is None or elapsed < self._interval:
             return
         self._last_poll = now
+        if not all(process.has_begun for process in processes):
+            return
         if self._diagnosis is not None:
             if now - self._diagnosed_at >= _STACK_TIMEOUT_S:
                 self._end_stragglers(processes, self._diagnosis)
