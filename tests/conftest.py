@@ -98,7 +98,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Names the tests that were rerun, and those that are too slow for the lane that they run in."""
     for report in terminalreporter.getreports("passed"):
-        if report.when == "call" and report.duration > _QUICK_S and "slow" not in report.keywords:
+        if report.when == "call" and report.duration > _QUICK_S and not {"slow", "campaign"} & {*report.keywords}:
             terminalreporter.write_line(f"{report.nodeid} took {report.duration:.0f} s: cheaper, or marked slow?")
     rerun = _rerun(terminalreporter)
     for test, tries in rerun.items():

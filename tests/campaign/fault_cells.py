@@ -32,8 +32,7 @@ CELLS = cover((FAULTS, PHASES, STRATEGIES), exists)
 
 IN_CI = (
     ("EIO", "save", "single"),
-    ("descriptors", "save", "ddp"),
     ("memory limit", "mid-epoch", "ddp"),
 )
 """Cells of faults of which no other test in CI has a case; two strategies, of which each needs a run to compare with.
-Removed data and a step of the clock are in the campaign alone."""
+Descriptors, removed data and a step of the clock are in the campaign alone."""

@@ -184,7 +184,7 @@ class Needy(Classification):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_the_largest_batch_within_a_limit_of_memory(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     big = ["dataset=synthetic", "dataset.samples=4000", "dataset.image_shape=[3,128,128]"]
     net = ["model=mlp", "model.hidden=[8]"]

@@ -36,7 +36,7 @@ def messages(errors: Iterable[ValidationError]) -> Iterator[str]:
         yield from messages(error.context) if error.context else [error.message]
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(4, 4)
 @pytest.mark.parametrize("path", SHIPPED, ids=str)
 def test_shipped_files_are_valid(path: Path) -> None:
     text = (CONF / path).read_text()

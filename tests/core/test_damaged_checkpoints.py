@@ -39,7 +39,7 @@ def spoiled(whole: Path, to: Path, change: Change, every: bool = False) -> Path:
     return to
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(4, 4)
 @pytest.mark.parametrize("name", WRONG)
 def test_it_is_named_and_the_one_before_is_used(
     whole: Path, tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]

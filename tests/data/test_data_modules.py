@@ -241,7 +241,7 @@ IN_A_CYCLE = "parts = data = [[parts, data]]; data[0].append(data); del parts, d
     ("options", "left"),
     [
         pytest.param(STAYS, IN_A_CYCLE, id="stay, in a cycle"),
-        pytest.param(NEW_PROCESSES, "", id="new"),
+        pytest.param(NEW_PROCESSES, "", id="new", marks=pytest.mark.campaign),
         pytest.param(STAYS, "", id="stay", marks=pytest.mark.campaign),
         pytest.param(NEW_PROCESSES, IN_A_CYCLE, id="new, in a cycle", marks=pytest.mark.campaign),
     ],

@@ -99,7 +99,7 @@ def alone(steps: Steps) -> list[dict[str, Any]]:
     return steps(1, *QUICK[1], "model=mlp ~model.hidden ~model.dropout model._target_=waiting_examples.Waits")
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_one_worker_never_waits_between_two_logs(alone: list[dict[str, Any]]) -> None:
     assert_nothing_waits(alone[:-1], QUICK[1])
     assert {name for result in alone for name, devices in result["devices"].items() if devices} == {

@@ -99,7 +99,7 @@ def shown(program: str) -> list[str]:
     return list(command.arguments)
 
 
-@pytest.mark.slow
+@pytest.mark.campaign
 def test_processes_with_a_rank_are_one_run_equal_to_leydens_own(
     starters: Starters, reference: Path, free_port: str
 ) -> None:
