@@ -343,6 +343,13 @@ def test_a_worker_that_has_yet_to_be_forked_raises_no_alarm(freeze: Freeze, monk
     assert said_in_second(freeze, monkeypatch, [[STEP, Spell(200, EVALUATION)]]) is None
 
 
+def test_an_alarm_though_a_worker_could_not_be_forked(freeze: Freeze, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an elastic run, which goes on without it."""
+    monkeypatch.setattr(FakeWorker, "has_begun", property(lambda self: self.role.number == 0))
+    monkeypatch.setattr(FakeWorker, "exit", property(lambda self: None if self.role.number == 0 else "killed"))
+    assert said_in_second(freeze, monkeypatch, [[STEP, Spell(200, EVALUATION)]] * 2) == 10 + STEP.seconds
+
+
 def test_a_phase_has_a_first_time_on_each_occasion() -> None:
     heartbeat = Heartbeat()
 

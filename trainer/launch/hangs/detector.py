@@ -70,7 +70,7 @@ class HangDetector:
         if timeout is None or elapsed < self._interval:
             return
         self._last_poll = now
-        if not all(process.has_begun for process in processes):
+        if not all(process.has_begun for process in processes if process.exit is None):
             return
         if self._diagnosis is not None:
             if now - self._diagnosed_at >= _STACK_TIMEOUT_S:
