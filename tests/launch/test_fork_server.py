@@ -127,7 +127,6 @@ def test_a_signal_that_arrives_while_the_fork_server_imports(
 ) -> None:
     """Ctrl-C while a sweep's first trial is waited for: the handler forwards it."""
     server, connection = importing
-    monkeypatch.setattr(ForkServer, "prepared", server)
     child = server.fork(spec("state"))
     pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", "import time; time.sleep(600)"])
     read_answers = server.read_answers

@@ -27,8 +27,6 @@ from leyden.trainer.runs.secret import shared_secret
 
 TWO_NODES = [*TINY, "strategy=ddp", "topology.launcher=node", "topology.nodes=2"]
 LONG = [*TWO_NODES, "trainer.max_epochs=5000", "callbacks.checkpoint.every_n_steps=20"]
-
-
 SLOW_IMPORT = f"""
 import sys, time
 import torch

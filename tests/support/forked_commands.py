@@ -49,7 +49,7 @@ class SessionServer(ForkServer):
             ForkServer.prepared = None
 
     def kill(self) -> None:
-        pass
+        """Nothing: it outlasts the worker group that ends."""
 
     def end(self) -> None:
         super().close()

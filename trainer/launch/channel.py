@@ -86,12 +86,11 @@ class MessageChannel(Generic[Message]):
         return messages
 
     def _measure_silence(self, heard: bool) -> None:
-        # this process itself may have been stopped, as all of a job are that Slurm suspends
         now = time.monotonic()
-        self._silence_s += min(now - self._last_read, KEEPALIVE_INTERVAL_S)
+        # this process itself may have been stopped, as all of a job are that Slurm suspends
+        unread_s = min(now - self._last_read, KEEPALIVE_INTERVAL_S)
+        self._silence_s = 0.0 if heard else self._silence_s + unread_s
         self._last_read = now
-        if heard:
-            self._silence_s = 0.0
 
     def finish(self, seconds: float = 2.0) -> None:
         """Close once the other side has read what was sent: closing at once could discard it."""

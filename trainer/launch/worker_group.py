@@ -108,6 +108,11 @@ class WorkerGroup:
             return ForkServer.start_server(self._environment(workers[0]))
         return ForkServer.prepared
 
+    @property
+    def _own_server(self) -> ForkServer | None:
+        """The fork server that ends with this worker group."""
+        return None if self._fork_server is ForkServer.prepared else self._fork_server
+
     def start(self) -> None:
         if self._communicates_by_nccl:
             with suppress(OSError):
@@ -197,15 +202,15 @@ class WorkerGroup:
         for process in (*self.workers, *self.servers):
             process.kill()
         # else what it has yet to fork would end only after its imports
-        if self._fork_server not in (None, ForkServer.prepared):
-            self._fork_server.kill()
+        if self._own_server is not None:
+            self._own_server.kill()
 
     def _shut_down(self) -> list[ProcessExit]:
         self._kill_processes()
         for process in (*self.workers, *self.servers):
             process.wait()
-        if self._fork_server not in (None, ForkServer.prepared):
-            self._fork_server.close()
+        if self._own_server is not None:
+            self._own_server.close()
         self.hang_detector.save_stacks([*self.workers, *self.servers])
         self.store.close()
         self.error_files.remove()
