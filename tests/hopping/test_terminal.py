@@ -13,29 +13,35 @@ SUB_EPOCHS = TRIALS * EPOCHS * 2
 HEADING = "trial  worker 0  worker 1  progress"
 
 
-@pytest.mark.machine
 @pytest.mark.slow
 def test_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More trials than there are rows, and workers that write meanwhile."""
+    """More trials than there are rows, and workers that write meanwhile. Each trial waits in its second half until the
+    table has shown one there."""
+    shown = tmp_path / "shown"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(MODULES))
     words = [
         "hydra/launcher=pipeline", "topology=cpu", "topology.devices_per_node=2", "dataset.image_size=8", "model=mlp",
         "model.hidden=[8]", "augment=none", f"trainer.max_epochs={EPOCHS}", "hydra.sweep.dir=mine", "logger=none",
         "batch_size=32", "callbacks.checkpoint.every_n_epochs=1000",
-        "+callbacks.prints._target_=hopping_examples.Prints", f"seed=range({TRIALS})",
+        "+callbacks.prints._target_=hopping_examples.Prints",
+        f"+callbacks.waits={{_target_:hopping_examples.Waits,step:30,file:'{shown}'}}", f"seed=range({TRIALS})",
     ]  # fmt: skip
-    looks: set[tuple[str, ...]] = set()
+    rows: set[str] = set()
+    headings: set[str] = set()
     with Terminal([sys.executable, "-m", "leyden", "-m", *words], columns=80, rows=7) as terminal:
         while terminal.read(0.5):
-            looks.add(tuple(terminal.screen.lines))
+            lines = terminal.screen.lines
+            for at in [number for number, line in enumerate(lines) if line.startswith(HEADING)]:
+                headings.add(lines[at])
+                rows.update(lines[at + 1 :])
+            if any(" of " in row and "█" in row and "░" in row and "●" in row for row in rows):
+                shown.touch()
         assert terminal.process.wait(PATIENCE_S) == 0, terminal.screen.text
 
-    tables = [look[at:] for look in looks for at in range(len(look)) if look[at].startswith(HEADING)]
-    rows = {row for table in tables for row in table[1:] if row}
-    assert any(" of " in row and "█" in row and "░" in row and "●" in row for row in rows)
+    assert shown.exists()
     assert any(f"of {SUB_EPOCHS} sub-epochs, 0 of {TRIALS} trials are finished" in row for row in rows)
-    assert any("train/loss" in table[0] and "val/acc" in table[0] for table in tables)
+    assert any("train/loss" in heading and "val/acc" in heading for heading in headings)
 
     left = terminal.screen.text.splitlines()
     spoken = [f"word {seed} {epoch} [red]" for seed in range(TRIALS) for epoch in range(1, EPOCHS + 1)]
