@@ -84,6 +84,22 @@ def test_ends_of_forked_processes(server: ForkServer, capfd: pytest.CaptureFixtu
 
 
 @pytest.mark.slow
+def test_a_forked_process_ends_as_a_spawned_one(
+    server: ForkServer, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for begin in (spawn, server.fork):
+        assert begin(spec("leave")).wait() == 3
+        assert capfd.readouterr() == ("thread\nexit handler\n", "")
+        assert Path("kept").read_text() == "text"
+        Path("kept").unlink()
+    with open("/dev/full", "w") as full:
+        leave, environment = [sys.executable, "-m", "fork_examples", "leave"], spec("leave").environment
+        spawned = subprocess.run(leave, stdout=full, env=environment).returncode
+        assert server.fork_with(spec("leave"), [0, full.fileno(), 2], ".").wait() == spawned
+    assert capfd.readouterr().err.count("No space left on device") >= 2
+
+
 def test_a_handler_that_asks_while_the_process_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal is forwarded at the moment in which the process ends."""
     pid, wait = os.fork(), os.waitpid

@@ -71,3 +71,19 @@ class LogsOurNames(Plateau):
     def on_train_end(self) -> None:
         scheduler: Any = self.lr_schedulers()
         SEEN.append(("best", scheduler.best))
+
+
+class KeepsFileOpen:
+    """Callback that writes each step to a file of its rank, which it never closes, and may then fail."""
+
+    def __init__(self, folder: str, fails_at: int | None = None):
+        self.folder = folder
+        self.fails_at = fails_at
+
+    def on_fit_start(self, state: Any) -> None:
+        self.file = open(f"{self.folder}/steps-{state.fabric.global_rank}", "w")  # noqa: SIM115
+
+    def on_step_end(self, state: Any) -> None:
+        self.file.write(f"{state.step} ")
+        if state.step == self.fails_at:
+            raise RuntimeError("on purpose")

@@ -1,5 +1,6 @@
 """Modules' worth of work for processes that a fork server forks: `python -m fork_examples WHAT`."""
 
+import atexit
 import gc
 import json
 import os
@@ -7,6 +8,7 @@ import random
 import signal
 import sys
 import threading
+import time
 
 import numpy as np
 import torch
@@ -38,11 +40,23 @@ def state() -> dict[str, object]:
     }
 
 
+def leave() -> None:
+    """Leave to the end of the process a thread at work, an exit handler, and text that is in no file yet."""
+    global kept
+    kept = open("kept", "w")  # noqa: SIM115
+    kept.write("text")
+    atexit.register(lambda: print("exit handler"))
+    threading.Thread(target=lambda: (time.sleep(0.5), print("thread"))).start()
+
+
 if __name__ == "__main__":
     match sys.argv[1]:
         case "state":
             print(json.dumps(state()), flush=True)
         case "exit":
+            sys.exit(3)
+        case "leave":
+            leave()
             sys.exit(3)
         case "raise":
             raise RuntimeError("on purpose")

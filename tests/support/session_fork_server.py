@@ -11,16 +11,32 @@ import sys
 from importlib import import_module
 from pathlib import Path
 
-from leyden.trainer.entrypoints.fork_server import serve
+from leyden.trainer.entrypoints.fork_server import run_forked, serve
 
 NAMESPACE = "LEYDEN_TEST_NAMESPACE"
 """Environment variable: name of the network namespace to enter."""
+_IMPORTED = (
+    "torch._dynamo.utils",  # of tests that compile, shard or check a network on the meta device
+    "leyden.trainer.api.training",
+    "leyden.trainer.cli.train_verbs",
+    "leyden.trainer.components.callbacks.checkpoint",
+    "leyden.trainer.components.callbacks.confusion_matrix",
+    "leyden.trainer.components.callbacks.progress",
+    "leyden.trainer.components.callbacks.train_images",
+    "leyden.trainer.components.loggers.csv",
+    "leyden.trainer.components.loggers.hparams",
+    "leyden.trainer.components.loggers.tensorboard",
+    "leyden.trainer.components.tasks.classification",
+    "leyden.trainer.sweep.results",
+)
+"""What else most commands import: once for all of them."""
 _CLONE_NEWNET, _CLONE_NEWNS = 0x40000000, 0x20000  # sched.h
 _MS_SLAVE, _MS_REC, _MNT_DETACH = 1 << 19, 1 << 14, 2  # sys/mount.h
 
 
 def main() -> None:
-    import_module("torch._dynamo.utils")  # once for all tests that compile, shard or check a network on the meta device
+    for module in _IMPORTED:
+        import_module(module)
     own = _folders()
     started = serve(int(sys.argv[1]), int(sys.argv[2]))
     if _folders() != own:
@@ -28,6 +44,10 @@ def main() -> None:
     namespace = os.environ.pop(NAMESPACE, None)
     if namespace is not None:
         _enter(namespace)
+    run_forked(lambda: _run(started))
+
+
+def _run(started: str) -> None:
     if started.endswith(".py"):
         sys.argv[0] = started
         sys.path.insert(0, str(Path(started).parent))

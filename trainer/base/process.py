@@ -1,12 +1,16 @@
-"""Settings of this process: memory allocator, garbage collector, environment, name, parent."""
+"""Settings of this process: memory allocator, garbage collector, environment, name, parent; and its end."""
 
+import atexit
 import ctypes
 import gc
+import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import NoReturn
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # malloc.h
 _KEPT = 2**30
@@ -93,3 +97,37 @@ def set_name(name: str) -> None:
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
+
+
+def flush_files() -> None:
+    """Write what files that are open in this process still buffer.
+
+    The interpreter does so for each file that it frees, and those of a run's callbacks it does not free.
+    """
+    streams = io.IOBase.__base__
+    assert streams is not None
+    # by type: isinstance would ask `__class__`, which makes a lazily imported module import itself
+    opened = [known for known in gc.get_objects() if issubclass(type(known), streams)]
+    for file in [sys.stdout, sys.stderr, *opened]:
+        with suppress(OSError, ValueError):  # ValueError: it is closed
+            file.flush()
+
+
+def end_process(code: int) -> NoReturn:
+    """End this process as the interpreter does, but for its objects: threads are joined, exit handlers called, files
+    flushed.
+
+    To free the objects of torch and Lightning one by one takes a quarter of a second, and copies the pages that a
+    forked process shares.
+    """
+    threading._shutdown()  # pyright: ignore[reportAttributeAccessIssue]  # as multiprocessing's processes end
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]
+    try:
+        sys.stdout.flush()
+    except ValueError:
+        pass  # it is closed
+    except OSError as error:
+        print(error, file=sys.stderr)
+        code = 120  # as the interpreter
+    flush_files()
+    os._exit(code)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 
 from ..base.errors import ConfigError
+from ..base.process import flush_files
 from ..config.schema import load
 from ..launch.external.placement import HostPlacement
 from ..launch.external.rendezvous import ExternalRendezvous
@@ -43,8 +44,7 @@ def run_external(parsed: argparse.Namespace, verb: Verb) -> int:
 
 def _exit(code: int) -> None:
     """Exit at once: the threads of a broken process group would abort the interpreter's shutdown."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_files()
     os._exit(code)
 
 

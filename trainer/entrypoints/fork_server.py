@@ -11,10 +11,10 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 
-from ..base.process import end_with_parent, frozen_imports, set_name
+from ..base.process import end_process, end_with_parent, frozen_imports, set_name
 from ..base.signals import interrupts_deferred
 from ..config.schema import Config
 from ..launch.child_process import ChildProcess
@@ -31,8 +31,20 @@ _PRELOADED = (
 
 
 def main() -> None:
-    # from here as in an interpreter of its own, with its exit code, its tracebacks and its end
-    runpy.run_module(serve(int(sys.argv[1]), int(sys.argv[2])), run_name="__main__", alter_sys=True)
+    module = serve(int(sys.argv[1]), int(sys.argv[2]))
+    run_forked(lambda: runpy.run_module(module, run_name="__main__", alter_sys=True))
+
+
+def run_forked(work: Callable[[], object]) -> NoReturn:
+    """Run a forked process's work, and end with the exit code that it would have in an interpreter of its own."""
+    code = 0
+    try:
+        work()
+    except SystemExit as stop:
+        if not isinstance(stop.code, int | None):
+            raise
+        code = stop.code or 0
+    end_process(code)
 
 
 def serve(descriptor: int, client: int) -> str:

@@ -1,5 +1,6 @@
 """A training process: the command's own where one is enough, else a child of the agent."""
 
+import atexit
 import os
 import sys
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from ..base.failure_log import log_traceback
 from ..base.heartbeat import START, heartbeat
 from ..base.log import close_log, open_log
 from ..base.printable import printable
-from ..base.process import keep_freed_memory
+from ..base.process import flush_files, keep_freed_memory
 from ..base.regular_file import NotRegularFile
 from ..base.signals import StopRequest, restore_handlers
 from ..base.system_errors import system_errors
@@ -51,6 +52,8 @@ def run_in_process(
     StopRequest.current = stop_request
     previous = stop_request.listen() if listens else {}
     watchdog = start_watchdog(job)
+    atexit.unregister(flush_files)  # of an earlier run of this process
+    atexit.register(flush_files)
     try:
         status = run_worker(job, stop_request)
         _leave_process_group()

@@ -2,11 +2,10 @@
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-from ..base.process import end_with_parent, set_name
+from ..base.process import end_with_parent, flush_files, set_name
 from .error_files import ErrorFiles
 
 AGENT = "LEYDEN_AGENT"
@@ -41,6 +40,5 @@ def run_as_child(name: str, work: Callable[[], None]) -> NoReturn:
 def _exit(code: int) -> NoReturn:
     """Exit without the interpreter's shutdown."""
     # os._exit: peers see closed sockets now, and no thread of gloo's can abort the interpreter's slow shutdown
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush_files()
     os._exit(code)
