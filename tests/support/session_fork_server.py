@@ -15,7 +15,7 @@ from leyden.trainer.entrypoints.fork_server import run_forked, serve
 
 NAMESPACE = "LEYDEN_TEST_NAMESPACE"
 """Environment variable: name of the network namespace to enter."""
-_IMPORTED = (
+IMPORTED = (
     "torch._dynamo.utils",  # of tests that compile, shard or check a network on the meta device
     "leyden.trainer.api.training",
     "leyden.trainer.cli.train_verbs",
@@ -35,7 +35,7 @@ _MS_SLAVE, _MS_REC, _MNT_DETACH = 1 << 19, 1 << 14, 2  # sys/mount.h
 
 
 def main() -> None:
-    for module in _IMPORTED:
+    for module in IMPORTED:
         import_module(module)
     own = _folders()
     started = serve(int(sys.argv[1]), int(sys.argv[2]))
