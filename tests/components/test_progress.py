@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from folders import MODULES
 from rich.console import Console
 from runs import PATIENCE_S, TINY, Freeze
 from terminal import Terminal
@@ -16,28 +17,37 @@ from leyden.trainer.components.callbacks import progress
 from leyden.trainer.components.callbacks.notebook_bar import in_notebook
 from leyden.trainer.entrypoints.start import start
 
-EPOCHS = 15
-BAR = rf"epoch \d+ [━╸╺]+ +\d+/{18 * EPOCHS} (after )?\d:\d\d:\d\d [\d-]:[\d-]{{2}}:[\d-]{{2}}( left)?"
+EPOCHS, STEPS = 15, 18
+"""Of the run, and of each of them."""
+BAR = rf"epoch \d+ [━╸╺]+ +(?P<step>\d+)/{STEPS * EPOCHS} (after )?\d:\d\d:\d\d [\d-]:[\d-]{{2}}:[\d-]{{2}}( left)?"
 
 
-@pytest.mark.machine
 @pytest.mark.slow
 @pytest.mark.parametrize("columns", [pytest.param(80, marks=pytest.mark.campaign), 50])
-def test_bar_keeps_steps_and_times_where_room_is_scarce(columns: int, tmp_path: Path) -> None:
-    small = ["model=mlp", "dataset.image_size=8", "logger=none"]
-    words = [*small, f"trainer.max_epochs={EPOCHS}", "trainer.log_every_n_steps=5"]
-    command = [sys.executable, "-m", "leyden", *words, f"hydra.run.dir={tmp_path}/run"]
+def test_bar_keeps_steps_and_times_where_room_is_scarce(
+    columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run waits in every second epoch until the end of the one before is on the screen."""
+    monkeypatch.setenv("PYTHONPATH", str(MODULES))
+    waits = [STEPS * epoch + 1 for epoch in range(1, EPOCHS, 2)]
+    command = [
+        sys.executable, "-m", "leyden", "model=mlp", "dataset.image_size=8", "logger=none",
+        f"trainer.max_epochs={EPOCHS}", "trainer.log_every_n_steps=5", f"hydra.run.dir={tmp_path}/run",
+        f"+callbacks.waits={{_target_:progress_examples.WaitsUntilShown,steps:{waits},folder:'{tmp_path}'}}",
+    ]  # fmt: skip
     looks: list[list[str]] = []
     with Terminal(command, columns=columns, rows=12) as terminal:
         while terminal.read(0.2):
-            looks.append([line for line in terminal.screen.lines if line])
+            lines = [line for line in terminal.screen.lines if line]
+            bars = [(number, bar) for number, line in enumerate(lines) if (bar := re.fullmatch(BAR, line))]
+            below = lines[bars[-1][0] + 1 :] if bars else []
+            if below:
+                looks.append(below)
+                (tmp_path / f"shown-{int(bars[-1][1]['step']) // STEPS * STEPS + 1}").touch()
         assert terminal.process.wait(PATIENCE_S) == 0, terminal.screen.text
-    bars = [[number for number, line in enumerate(look) if re.fullmatch(BAR, line)] for look in looks]
-    below = [look[numbers[-1] + 1 :] for look, numbers in zip(looks, bars, strict=True) if numbers]
-    assert sum(map(bool, below)) > 5
-    assert all(len(line) <= columns for lines in below for line in lines)
-    assert all(lines[0].startswith("train/loss ") for lines in below if lines)
-    assert any("val/acc" in line and "samples/s" in lines[-1] for lines in below for line in lines), "none is cut"
+    assert all(len(line) <= columns for below in looks for line in below)
+    assert all(below[0].startswith("train/loss ") for below in looks)
+    assert any("val/acc" in line and "samples/s" in below[-1] for below in looks for line in below), "none is cut"
     lines = "".join(terminal.screen.text.split())
     missing = [epoch for epoch in range(1, EPOCHS + 1) if f"epoch{epoch}of{EPOCHS}train/loss" not in lines]
     assert not missing, "the bar has written over lines"

@@ -17,7 +17,7 @@ HEADING = "trial  worker 0  worker 1  progress"
 def test_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """More trials than there are rows, and workers that write meanwhile. Each trial waits in its second half until the
     table has shown one there."""
-    shown = tmp_path / "shown"
+    shown = tmp_path / "shown-30"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(MODULES))
     words = [
@@ -25,7 +25,8 @@ def test_live_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "model.hidden=[8]", "augment=none", f"trainer.max_epochs={EPOCHS}", "hydra.sweep.dir=mine", "logger=none",
         "batch_size=32", "callbacks.checkpoint.every_n_epochs=1000",
         "+callbacks.prints._target_=hopping_examples.Prints",
-        f"+callbacks.waits={{_target_:hopping_examples.Waits,step:30,file:'{shown}'}}", f"seed=range({TRIALS})",
+        f"+callbacks.waits={{_target_:progress_examples.WaitsUntilShown,steps:[30],folder:'{tmp_path}'}}",
+        f"seed=range({TRIALS})",
     ]  # fmt: skip
     rows: set[str] = set()
     headings: set[str] = set()

@@ -3,7 +3,6 @@
 import os
 import socket
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -90,18 +89,6 @@ class Fails:
     def on_step_end(self, state: Any) -> None:
         if state.config.seed == 2 and state.step == 15:
             raise RuntimeError("on purpose")
-
-
-class Waits:
-    """Waits at the end of a step until a file exists."""
-
-    def __init__(self, step: int, file: str):
-        self._step = step
-        self._file = file
-
-    def on_step_end(self, state: Any) -> None:
-        while state.step == self._step and not os.path.exists(self._file):
-            time.sleep(0.02)
 
 
 class RecordsCalls(Callback):
