@@ -17,6 +17,10 @@ LONGEST_S = 2.5
 """Seconds; a message expected to take longer is not sent, as the previous size is accurate enough."""
 _SECONDS_EACH = 0.2
 _MOST = 100
+_LEAST = 3
+"""Repetitions of a message of at most _SHORT bytes, whose first may have waited for a busy machine: far longer than it
+takes."""
+_SHORT = 1 << 20
 
 
 def measure_links(group: DoctorGroup) -> list[LinkFigures]:
@@ -52,14 +56,18 @@ def _measure_as_sender(group: DoctorGroup, target: int) -> LinkFigures:
             group.finish_work()
 
         first = _time_calls(once)
-        repeats = min(_MOST, int(_SECONDS_EACH / first))
+        repeats = min(_MOST, max(_LEAST if size <= _SHORT else 0, int(_SECONDS_EACH / first)))
         _send_number(group, target, repeats)
-        # a message of more than 0.2 s is accurate by itself
+        # a long message of more than 0.2 s is accurate by itself
         seconds[size] = statistics.median([_time_calls(once) for _ in range(repeats)] or [first])
     else:
         _send_number(group, target, 0)
     latency = seconds[min(seconds)] / 2
-    gb_s = {size: size / max(took - latency, 1e-9) / 1e9 for size, took in seconds.items() if size > min(seconds)}
+    gb_s = {
+        size: size / (took - latency if took > latency else took) / 1e9
+        for size, took in seconds.items()
+        if size > min(seconds)
+    }
     return LinkFigures(group.rank, target, group.kind(group.rank, target), latency * 1e6, gb_s)
 
 
