@@ -291,7 +291,13 @@ def test_a_process_that_leaves_the_family_takes_no_time_with_it(tmp_path: Path) 
 def test_a_machine_that_is_really_busy(
     freeze: Freeze, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cpu_contention, "_SHORTEST_S", 0.05)  # a run in this process starts at once: all is imported
+    measured = cpu_contention.warning_since_start
+
+    def warning_since_start(threads: int, workers: int) -> str | None:
+        time.sleep(1)  # a run in this process starts at once: all is imported
+        return measured(threads, workers)
+
+    monkeypatch.setattr(cpu_contention, "warning_since_start", warning_since_start)
     run_dir = freeze("run", *NET, "trainer.max_steps=1")
     own = (os.getpid(), 0.0)
     # the others are this test's children

@@ -261,6 +261,25 @@ def test_which_errors_of_the_storage_last(tmp_path: Path) -> None:
     assert found == [True, True, True, True, False, False]
 
 
+@pytest.mark.parametrize("of_a_folder", [False, True], ids=["of a file", "of a folder"])
+def test_a_fault_of_a_disk_that_only_a_flush_shows_is_one_sentence(
+    of_a_folder: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel's error of a flush names no file: it was a traceback where the flush was that of the folder."""
+
+    def failing(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) == of_a_folder:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", failing)
+    folder = tmp_path / "checkpoints"
+    with pytest.raises(StorageError) as raised, system_errors(tmp_path):
+        checkpoint_io.write({"model": {"weight": torch.zeros(1)}}, folder / "step=00000001.ckpt")
+    file = folder if of_a_folder else folder / "step=00000001.ckpt"
+    says = f"the disk of the run folder {tmp_path} has an error: {file.relative_to(tmp_path)}: Input/output error"
+    assert str(raised.value) == says
+
+
 @pytest.mark.parametrize(
     ("number", "needed", "says"),
     [

@@ -19,6 +19,18 @@ def open_new(name: str, flags: int) -> int:
 
 
 @contextmanager
+def naming(path: Path) -> Generator[None]:
+    """Context whose OSErrors name the file or folder: those of a write and of fsync name none, and a failure of the run
+    folder's storage is known by its file."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
+@contextmanager
 def atomic_file(path: Path, mode: str = "w", **options: Any) -> Generator[IO[Any], None, None]:
     """Write to a temporary file, flush, rename; on any failure the old file stays and the temporary one is removed.
 

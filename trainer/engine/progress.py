@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic, time
 from typing import Any
 
-from ..base.atomic_file import beside, open_new
+from ..base.atomic_file import beside, naming, open_new
 from ..base.storage import NO_SPACE
 from ..core.state import RunState
 from ..core.step_timer import Pace
@@ -51,7 +51,7 @@ class ProgressFile:
 def _replace(file: Path, text: str) -> None:
     temporary = beside(file)
     try:
-        with open(temporary, "w", opener=open_new) as stream:
+        with naming(file), open(temporary, "w", opener=open_new) as stream:
             stream.write(text + "\n")
         os.replace(temporary, file)
     except OSError as error:

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
+from ..base.atomic_file import naming
 from .lease_record import EXPIRY_S, FoundLease, Lease, read_lease
 
 _WITHOUT_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -135,8 +136,9 @@ def _create(file: Path, content: bytes) -> bool:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
         return False
-    try:
-        os.write(descriptor, content)
-    finally:
-        os.close(descriptor)  # on NFS it is written by then, or an error is raised
+    with naming(file):
+        try:
+            os.write(descriptor, content)
+        finally:
+            os.close(descriptor)  # on NFS it is written by then, or an error is raised
     return True

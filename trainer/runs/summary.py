@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ..base.atomic_file import atomic_file
+from ..base.atomic_file import atomic_file, naming
 from ..base.open_files import is_lack
 from ..base.paths import shorten_path
 from ..base.storage import current_place
@@ -47,7 +47,7 @@ def _text(summary: dict[str, Any]) -> str:
 
 def _overwrite(file: Path, *summaries: dict[str, Any]) -> None:
     """Write the first of these summaries that fits over the file's own bytes: on a full disk it cannot grow."""
-    with open(file, "r+b") as stream:
+    with naming(file), open(file, "r+b") as stream:
         size = os.fstat(stream.fileno()).st_size
         text = next((t for t in (_text(one).encode() for one in summaries) if len(t) < size), None)
         if text is not None:

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import torch
 
-from ...base.atomic_file import atomic_file, beside, open_new
+from ...base.atomic_file import atomic_file, beside, naming, open_new
 from ...base.errors import Explained, NotFiniteValue, SystemFailure
 from ...base.log import log
 from ...base.storage import no_space_for
@@ -118,7 +118,7 @@ def point_last_at(path: Path) -> None:
         try:
             os.link(path, temporary)
         except OSError:
-            with open(temporary, "wb", opener=open_new) as file:
+            with naming(path.with_name(LAST)), open(temporary, "wb", opener=open_new) as file:
                 file.write(path.read_bytes())
         os.replace(temporary, path.with_name(LAST))
     finally:
@@ -130,7 +130,8 @@ def _flush_folder(path: Path) -> None:
     # the rename itself must be on disk before an older checkpoint is removed
     handle = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        with naming(path):
+            os.fsync(handle)
     finally:
         os.close(handle)
 

@@ -11,7 +11,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from ...base.atomic_file import atomic_file
+from ...base.atomic_file import atomic_file, naming
 from ...base.errors import ConfigError, refuse
 from ...base.paths import shorten_path
 from ...runs.study import JOURNAL, STUDY
@@ -81,7 +81,7 @@ class StudyJournal:
         To be called by the process that leads the sweep, before any trial appends.
         """
         Path(f"{self.path}.lock").unlink(missing_ok=True)
-        with open(self.path, "r+b") as file:
+        with naming(self.path), open(self.path, "r+b") as file:
             text = file.read()
             end = text.rfind(b"\n") + 1
             if end != len(text):
