@@ -5,13 +5,12 @@ has computed something has threads that a fork would wait for.
 """
 
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import torch
 from corpus_outcomes import Corpus, Outcome, one_of_each_door
 from measured_command import as_fork
-from session_fork_server import IMPORTED
+from session_fork_server import import_ahead
 
 import leyden.trainer.entrypoints.worker  # noqa: F401  # what the commands import
 from leyden.trainer.base.process import frozen_imports
@@ -21,8 +20,7 @@ from leyden.trainer.compose import trial_build  # noqa: F401
 def main(folder: Path, every: int) -> int:
     torch.set_num_threads(1)
     with frozen_imports():
-        for module in IMPORTED:
-            import_module(module)
+        import_ahead()
     some = one_of_each_door(every)
     corpus = Corpus(folder, as_fork, cpu_s=5.0, times=1)
     failed = [outcome for outcome in map(shown, corpus.outcomes(some)) if outcome.faults]

@@ -100,6 +100,7 @@ def test_a_forked_process_ends_as_a_spawned_one(
     assert capfd.readouterr().err.count("No space left on device") >= 2
 
 
+@pytest.mark.slow
 def test_a_handler_that_asks_while_the_process_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal is forwarded at the moment in which the process ends."""
     pid, wait = os.fork(), os.waitpid

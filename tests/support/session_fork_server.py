@@ -15,7 +15,7 @@ from leyden.trainer.entrypoints.fork_server import run_forked, serve
 
 NAMESPACE = "LEYDEN_TEST_NAMESPACE"
 """Environment variable: name of the network namespace to enter."""
-IMPORTED = (
+_IMPORTED = (
     "torch._dynamo.utils",  # of tests that compile, shard or check a network on the meta device
     "leyden.trainer.api.training",
     "leyden.trainer.cli.train_verbs",
@@ -34,9 +34,14 @@ _CLONE_NEWNET, _CLONE_NEWNS = 0x40000000, 0x20000  # sched.h
 _MS_SLAVE, _MS_REC, _MNT_DETACH = 1 << 19, 1 << 14, 2  # sys/mount.h
 
 
-def main() -> None:
-    for module in IMPORTED:
+def import_ahead() -> None:
+    """Import what most commands need."""
+    for module in _IMPORTED:
         import_module(module)
+
+
+def main() -> None:
+    import_ahead()
     own = _folders()
     started = serve(int(sys.argv[1]), int(sys.argv[2]))
     if _folders() != own:

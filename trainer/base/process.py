@@ -113,6 +113,12 @@ def flush_files() -> None:
             file.flush()
 
 
+def exit_at_once(code: int) -> NoReturn:
+    """Exit without the interpreter's shutdown: files are flushed, and no more."""
+    flush_files()
+    os._exit(code)
+
+
 def end_process(code: int) -> NoReturn:
     """End this process as the interpreter does, but for its objects: threads are joined, exit handlers called, files
     flushed.
@@ -129,5 +135,4 @@ def end_process(code: int) -> NoReturn:
     except OSError as error:
         print(error, file=sys.stderr)
         code = 120  # as the interpreter
-    flush_files()
-    os._exit(code)
+    exit_at_once(code)

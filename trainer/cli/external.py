@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 
 from ..base.errors import ConfigError
-from ..base.process import flush_files
+from ..base.process import exit_at_once
 from ..config.schema import load
 from ..launch.external.placement import HostPlacement
 from ..launch.external.rendezvous import ExternalRendezvous
@@ -38,14 +38,8 @@ def run_external(parsed: argparse.Namespace, verb: Verb) -> int:
         finally:
             rendezvous.announce_end(code)
         if code and rendezvous.in_run:
-            _exit(code)
+            exit_at_once(code)  # the threads of a broken process group would abort the interpreter's shutdown
     return code
-
-
-def _exit(code: int) -> None:
-    """Exit at once: the threads of a broken process group would abort the interpreter's shutdown."""
-    flush_files()
-    os._exit(code)
 
 
 def _execute_part(

@@ -5,7 +5,7 @@ import signal
 from collections.abc import Callable
 from typing import NoReturn
 
-from ..base.process import end_with_parent, flush_files, set_name
+from ..base.process import end_with_parent, exit_at_once, set_name
 from .error_files import ErrorFiles
 
 AGENT = "LEYDEN_AGENT"
@@ -33,12 +33,6 @@ def run_as_child(name: str, work: Callable[[], None]) -> NoReturn:
         os.close(spare)  # there may be no other descriptor for the error file
         # before the exit: its peers fail as soon as this process's sockets close, and the earliest record is the cause
         error_files.write_error(name, error)
-        _exit(1)
-    _exit(0)
-
-
-def _exit(code: int) -> NoReturn:
-    """Exit without the interpreter's shutdown."""
-    # os._exit: peers see closed sockets now, and no thread of gloo's can abort the interpreter's slow shutdown
-    flush_files()
-    os._exit(code)
+        exit_at_once(1)
+    # as above: peers see closed sockets now, and no thread of gloo's can abort the interpreter's slow shutdown
+    exit_at_once(0)
