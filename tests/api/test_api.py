@@ -1,5 +1,7 @@
 """The Python interface: `import leyden`, lazy, without signals and exits, the same runs as the command's."""
 
+import gc
+import os
 import signal
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 from runs import TINY, distance, metrics, wait_until, weights
+from torch import nn
 
 import leyden
 from leyden.datasets.digits import Digits
@@ -34,6 +37,21 @@ def test_a_run_is_the_commands_and_takes_no_signal(here: Path, monkeypatch: pyte
     found = leyden.load(run).predict(digits.images, top=1)
     right = [each.ranked[0].number == label for each, label in zip(found, digits.labels, strict=True)]
     assert sum(right) / len(right) == pytest.approx(run.metrics["test/acc"], abs=1e-12)
+
+
+def test_a_run_leaves_the_process_as_it_was(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes next in a notebook has its settings, and the device's memory."""
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    leyden.train(*QUIET, "trainer.max_steps=2")  # imports
+    gc.collect()
+    before = (dict(os.environ), torch.are_deterministic_algorithms_enabled(), networks())
+    leyden.train(*QUIET, "trainer.max_steps=2", "trainer.deterministic=true")
+    assert (dict(os.environ), torch.are_deterministic_algorithms_enabled(), networks()) == before
+
+
+def networks() -> int:
+    """Modules that have not been freed."""
+    return sum(issubclass(type(found), nn.Module) for found in gc.get_objects())
 
 
 def test_it_trains_in_another_thread(here: Path) -> None:

@@ -281,6 +281,16 @@ def test_a_run_is_placed_where_its_checkpoint_is(
 
 
 @pytest.mark.slow
+def test_a_trial_s_choice_of_kernels_is_not_the_next_one_s(here: Path) -> None:
+    records = "+callbacks.records._target_=hopping_examples.RecordsPrecision"
+    words = ["model=mlp", "model.hidden=[8]", "trainer.matmul_precision=null,medium,null", records]
+    assert main(swept(*words, workers=1)) == 0
+    found = [(trial / "precision").read_text().split() for trial in trials(here / "mine")]
+    initial = torch.get_float32_matmul_precision()
+    assert found == [[initial] * 3, ["medium"] * 3, [initial] * 3]
+
+
+@pytest.mark.slow
 def test_trials_that_fail_leave_the_others_alone(here: Path, freeze: Freeze, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["model=mlp", "model.hidden=[8]", "seed=1,2", "optimizer.lr=0.02,1e30", "trainer.log_every_n_steps=1"]
     own = "+logger.own._target_=logger_examples.NotesStatus"

@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.experimental.callback import Callback
 from hydra.utils import get_original_cwd, to_absolute_path
@@ -89,6 +90,14 @@ class Fails:
     def on_step_end(self, state: Any) -> None:
         if state.config.seed == 2 and state.step == 15:
             raise RuntimeError("on purpose")
+
+
+class RecordsPrecision:
+    """Appends in which precision torch multiplies float32 matrices to a file of the run's folder."""
+
+    def on_epoch_end(self, state: Any) -> None:
+        with open(state.run_dir / "precision", "a") as file:
+            file.write(torch.get_float32_matmul_precision() + "\n")
 
 
 class RecordsCalls(Callback):

@@ -1,5 +1,6 @@
 """New runs: the part of `leyden train` that the command and `leyden.train` share, and the latter."""
 
+import gc
 import subprocess
 import sys
 from collections.abc import Generator, Sequence
@@ -149,6 +150,9 @@ def _train_here(job: "JobSpec", lease: ExitStack) -> int:
     except KeyboardInterrupt:
         write_summary(job.run_dir, {**read_summary(job.run_dir), "status": "interrupted"})
         raise
+    finally:
+        # network and optimizer are in reference cycles, and the device's memory is the next run's
+        gc.collect()
 
 
 def _by_agent(job: "JobSpec") -> int:

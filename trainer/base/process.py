@@ -62,6 +62,19 @@ def restored_environment() -> Generator[None]:
         os.environ.update(before)
 
 
+@contextmanager
+def default_variable(name: str, value: str) -> Generator[None]:
+    """Context in which an environment variable has a value, unless its user has set another."""
+    if name in os.environ:
+        yield
+        return
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        os.environ.pop(name, None)
+
+
 _PR_SET_PDEATHSIG, _PR_SET_NAME, _PR_SET_CHILD_SUBREAPER = 1, 15, 36  # prctl.h
 
 

@@ -88,7 +88,6 @@ def assemble(config: Config, run_dir: Path, stop_request: StopRequest, shared: S
     """
     heartbeat.at(START, 0)
     fabric = make_fabric(config, make_loggers(config, run_dir)) if shared is None else shared.fabric(config)
-    choose_kernels(config)
     # The same weights on every worker; from the training on, each draws for itself.
     seed_everything(config.seed)
     contract = contract_of(fabric)
@@ -240,19 +239,6 @@ def usable_kind(config: Config) -> str:
     if kind == "cuda" and not torch.cuda.is_available():
         raise ValueError("topology.device.kind=cuda, and torch cannot use CUDA here: topology.device.kind=cpu")
     return kind
-
-
-def choose_kernels(config: Config) -> None:
-    """Settings of torch by which it chooses among its kernels, for the whole process."""
-    trainer = config.trainer
-    if trainer.deterministic != torch.are_deterministic_algorithms_enabled():  # it imports torch's compiler
-        torch.use_deterministic_algorithms(trainer.deterministic)
-    if trainer.benchmark or trainer.deterministic:  # else what the user's code has set stays
-        torch.backends.cudnn.benchmark = not trainer.deterministic
-    if trainer.matmul_precision is not None:
-        torch.set_float32_matmul_precision(trainer.matmul_precision)
-    if trainer.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
 def make_data(config: Config, fabric: Fabric, contract: StrategyContract, splits: Splits | None = None) -> Any:

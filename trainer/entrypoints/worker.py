@@ -4,7 +4,7 @@ import atexit
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 
 from ..base.errors import CannotStart, Explained, Refused
@@ -12,13 +12,13 @@ from ..base.failure_log import log_traceback
 from ..base.heartbeat import START, heartbeat
 from ..base.log import close_log, open_log
 from ..base.printable import printable
-from ..base.process import flush_files, keep_freed_memory
+from ..base.process import default_variable, flush_files, keep_freed_memory
 from ..base.regular_file import NotRegularFile
 from ..base.signals import StopRequest, restore_handlers
 from ..base.system_errors import system_errors
 from ..config.evaluation_data import refuse_without_model
 from ..config.job import JobSpec
-from ..config.schema import PinnedWeights
+from ..config.schema import Config, PinnedWeights
 from ..config.targets import make_importable
 from ..core import threads
 from ..hardware import cpu_contention
@@ -121,16 +121,20 @@ def run_worker(job: JobSpec, stop_request: StopRequest) -> str:
     config = job.config
     heartbeat.begin_run()
     cpu_contention.start_measurement()
-    if config.model is not None and isinstance(config.model.pretrained, PinnedWeights):
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # what the run needs of a hub was fetched when it was frozen
     make_importable(config)
-    with system_errors(storage_of(job.run_dir, config.pipeline is not None)):
+    with system_errors(storage_of(job.run_dir, config.pipeline is not None)), _offline(config):
         try:
             open_log(None if job.is_evaluation else job.run_dir, worker_number(), config.topology.workers)
         except NotRegularFile as error:
             raise CannotStart(f"{error}: remove it") from error
         with threads.hold_threads(config, worker_number() % config.topology.devices_per_node):
             return _dispatch(job, stop_request)
+
+
+def _offline(config: Config) -> AbstractContextManager[None]:
+    """Context of a run that needs nothing of a hub: what it needs was fetched when it was frozen."""
+    pinned = config.model is not None and isinstance(config.model.pretrained, PinnedWeights)
+    return default_variable("HF_HUB_OFFLINE", "1") if pinned else nullcontext()
 
 
 def _dispatch(job: JobSpec, stop_request: StopRequest) -> str:
@@ -154,9 +158,10 @@ def _dispatch(job: JobSpec, stop_request: StopRequest) -> str:
 
         work(config, job.run_dir, worker_number(), stop_request)
         return "done"
+    from ..core.kernels import hold_kernels
     from ..engine.device_memory import memory_errors
 
-    with memory_errors(config):
+    with memory_errors(config), hold_kernels(config):
         return _train_or_evaluate(job, stop_request)
 
 

@@ -21,6 +21,7 @@ from ..config.faults import as_problem
 from ..config.schema import Config, load
 from ..core.callback_contract import CallbackContract
 from ..core.checkpoints import checkpoint_io
+from ..core.kernels import hold_kernels
 from ..core.state import RunState
 from ..data.contents.found import announce, count_samples, keep
 from ..data.contents.identity import changes_since, other_content
@@ -139,7 +140,7 @@ class HoppingWorker:
         failed = True
         try:
             config = self._config(trial)
-            with system_errors(self.storage), memory_errors(config):
+            with system_errors(self.storage), memory_errors(config), hold_kernels(config):
                 self._train(order, config, run_dir)
             failed = False
         except Exception as error:
