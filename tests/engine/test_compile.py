@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 import torch
 from runs import POINTS, TINY, VIT, Freeze, Processes, distance, task, weights
-from torch import nn
+from torch import Tensor, nn
 
 from leyden.trainer.base.log import log
 from leyden.trainer.base.signals import StopRequest
-from leyden.trainer.config.schema import load
+from leyden.trainer.config.schema import CompileOptions, load
 from leyden.trainer.core.network.blocks import named_blocks, repeated_blocks
 from leyden.trainer.engine import training_step
 from leyden.trainer.engine.build import assemble
-from leyden.trainer.engine.network.compilation import own_gradients, uses_cuda_graphs
+from leyden.trainer.engine.network.compilation import compile_network, own_gradients, uses_cuda_graphs
 from leyden.trainer.entrypoints.start import start
 
 AVERAGED = [*VIT, "trainer.max_steps=6", "callbacks=[default,ema]", "trainer.gradient_clip_val=0.5",
@@ -59,6 +59,32 @@ def test_static_shapes_compile_each_size(freeze: Freeze, graphs: list[Any]) -> N
     torch.compiler.reset()
     trained(freeze, "dynamic", *options, "batch_size=400", "trainer.compile={dynamic: true}")
     assert len(graphs) == 1
+
+
+class Block(nn.Module):
+    def __init__(self, inputs: int):
+        super().__init__()
+        self.layer = nn.Linear(inputs, inputs + 1)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return torch.relu(self.layer(inputs))
+
+
+def test_blocks_of_many_widths_are_all_compiled(graphs: list[Any]) -> None:
+    network = nn.Sequential(*map(Block, range(1, 13)))
+    compile_network(network, CompileOptions(regional=True))
+    network(torch.ones(2, 1))
+    assert len(graphs) == 12
+
+
+def test_all_networks_of_a_process_are_compiled(graphs: list[Any]) -> None:
+    """A pipeline's worker builds each at each of its visits, and a structure that is known takes no graph."""
+    for _visit in range(2):
+        for width in range(1, 13):
+            network = Block(width)
+            compile_network(network, True)
+            network(torch.ones(2, width))
+    assert len(graphs) == 12
 
 
 def test_blocks_are_the_innermost_that_repeat() -> None:

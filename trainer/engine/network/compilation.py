@@ -1,6 +1,6 @@
 """`trainer.compile`: torch.compile of a network, or of its repeated blocks."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 
 import torch
 from torch import nn
@@ -10,6 +10,10 @@ from ...core.network.blocks import repeated_blocks
 
 WITH_CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
 """Modes in which a compiled backward gives gradients in memory that its next replay overwrites."""
+_GRAPHS = 8
+"""Graphs for each module, torch's own limit: for training, evaluation and batches of another size."""
+_compiled: set[Hashable] = set()
+"""Structures of the modules that this process has compiled."""
 
 
 def compile_network(network: nn.Module, given: bool | CompileOptions) -> None:
@@ -29,8 +33,22 @@ def compile_network(network: nn.Module, given: bool | CompileOptions) -> None:
                 f"trainer.compile.regional: {type(network).__name__} repeats no block: no nn.Sequential or "
                 "nn.ModuleList in it holds two composite modules of one class; trainer.compile=true compiles all of it"
             )
+    _allow_graphs(modules)
     for module in modules:
         module.compile(mode=options.mode, fullgraph=options.fullgraph, dynamic=options.dynamic)
+
+
+def _allow_graphs(modules: Iterable[nn.Module]) -> None:
+    """Raise torch's limit of graphs, which all modules of a class share, to that many for each of different structure.
+
+    Above it torch runs modules uncompiled: of a deep network's blocks those of the later widths, of a process that
+    trains a network after another the later networks.
+    """
+    from torch._dynamo import config
+
+    _compiled.update((repr(module), *(parameter.shape for parameter in module.parameters())) for module in modules)
+    config.recompile_limit = max(config.recompile_limit, _GRAPHS * len(_compiled))
+    config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, config.recompile_limit)
 
 
 def uses_cuda_graphs(given: bool | CompileOptions, device: torch.device) -> bool:
