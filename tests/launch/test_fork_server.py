@@ -14,7 +14,7 @@ import psutil
 import pytest
 import torch
 from folders import MODULES
-from forked_commands import start_server
+from forked_commands import ForkedCommand, session_server, start_server
 from interpreters import Interpreters
 from runs import TINY, Freeze, weights
 
@@ -91,8 +91,9 @@ def test_a_forked_process_ends_as_a_spawned_one(
     for begin in (spawn, server.fork):
         assert begin(spec("leave")).wait() == 3
         assert capfd.readouterr() == ("thread\nexit handler\n", "")
-        assert Path("kept").read_text() == "text"
-        Path("kept").unlink()
+        for kept in map(Path, ("kept", "kept by C")):
+            assert kept.read_text() == "text"
+            kept.unlink()
     with open("/dev/full", "w") as full:
         leave, environment = [sys.executable, "-m", "fork_examples", "leave"], spec("leave").environment
         spawned = subprocess.run(leave, stdout=full, env=environment).returncode
@@ -292,3 +293,14 @@ def test_a_sweep_in_this_process_leaves_no_fork_server_to_the_next_run(tmp_path:
     """Its environment is that of the sweep."""
     assert main(["-m", *TINY, "seed=1,2", "trainer.max_steps=1", f"hydra.sweep.dir={tmp_path / 'sweep'}"]) == 0
     assert ForkServer.prepared is None
+
+
+def test_the_server_of_the_tests_has_nothing_of_the_test_that_first_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test's cluster ends the processes with its SLURM_CONF."""
+    monkeypatch.setattr(ForkedCommand, "server", None)
+    monkeypatch.setenv("SLURM_CONF", "slurm.conf")
+    started = session_server()
+    try:
+        assert "SLURM_CONF" not in psutil.Process(started.process.pid).environ()
+    finally:
+        started.end()

@@ -1,6 +1,7 @@
 """Modules' worth of work for processes that a fork server forks: `python -m fork_examples WHAT`."""
 
 import atexit
+import ctypes
 import gc
 import json
 import os
@@ -41,10 +42,14 @@ def state() -> dict[str, object]:
 
 
 def leave() -> None:
-    """Leave to the end of the process a thread at work, an exit handler, and text that is in no file yet."""
+    """Leave to the end of the process a thread at work, an exit handler, and text that is in no file yet: Python's, and
+    a C library's."""
     global kept
     kept = open("kept", "w")  # noqa: SIM115
     kept.write("text")
+    libc = ctypes.CDLL(None)
+    libc.fopen.restype = ctypes.c_void_p
+    libc.fputs(b"text", ctypes.c_void_p(libc.fopen(b"kept by C", b"w")))
     atexit.register(lambda: print("exit handler"))
     threading.Thread(target=lambda: (time.sleep(0.5), print("thread"))).start()
 

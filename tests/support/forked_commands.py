@@ -59,6 +59,8 @@ class ForkedCommand(subprocess.Popen[Any]):
     """`subprocess.Popen` that has the fork server of the session start what it can start."""
 
     server: SessionServer | None = None
+    environment: Mapping[str, str] = {}
+    """The session's own: in that of a test the server would end with what is found by the test's variables."""
     _lock = threading.Lock()
 
     def _execute_child(self, args: Any, executable: Any, preexec_fn: Any, close_fds: Any, pass_fds: Any, cwd: Any,
@@ -84,7 +86,7 @@ class ForkedCommand(subprocess.Popen[Any]):
 def session_server() -> SessionServer:
     """The session's fork server, started where it is first needed."""
     if ForkedCommand.server is None:
-        server = start_server(os.environ, SessionServer)
+        server = start_server(ForkedCommand.environment, SessionServer)
         assert isinstance(server, SessionServer)
         ForkedCommand.server = server
     return ForkedCommand.server
@@ -122,13 +124,14 @@ def _same_when_loaded(environment: Mapping[str, str]) -> bool:
     def read(variables: Mapping[str, str]) -> dict[str, str]:
         return {name: value for name, value in variables.items() if _READ_WHEN_LOADED.match(name)}
 
-    return read(environment) == read(os.environ if ForkedCommand.server is None else ForkedCommand.server.environment)
+    return read(environment) == read(ForkedCommand.environment)
 
 
 @contextmanager
 def forked_commands() -> Iterator[None]:
     """Context in which one fork server forks commands of Leyden's, and the workers of runs in this process."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ForkedCommand, "environment", dict(os.environ))
         patch.setattr(subprocess, "Popen", ForkedCommand)
         patch.setattr(ForkServer, "start_server", lambda environment: session_server())
         try:

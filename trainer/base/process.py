@@ -127,8 +127,9 @@ def flush_files() -> None:
 
 
 def exit_at_once(code: int) -> NoReturn:
-    """Exit without the interpreter's shutdown: files are flushed, and no more."""
+    """Exit without the interpreter's shutdown: files are flushed, those of C libraries too, and no more."""
     flush_files()
+    ctypes.CDLL(None).fflush(None)
     os._exit(code)
 
 
