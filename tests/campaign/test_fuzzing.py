@@ -61,12 +61,6 @@ JSON = st.recursive(
 )
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def untouched(here: Path) -> None:
     assert not list(here.rglob("canary*"))
 

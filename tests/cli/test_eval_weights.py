@@ -33,24 +33,23 @@ def network(outputs: list[str]) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with PHOTOS (4 blue, 3 green, 2 red), weights of NAMES in a package, and of the three in a file."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(here)
     for name, count, colour in (("blue", 4, (0, 0, 255)), ("green", 3, (0, 255, 0)), ("red", 2, (255, 0, 0))):
-        photographs(tmp_path / "PHOTOS" / name, count, colour)
-    package = tmp_path / "tiny_weights"
+        photographs(here / "PHOTOS" / name, count, colour)
+    package = here / "tiny_weights"
     package.mkdir()
     (package / "__init__.py").write_text("raise ImportError('packages of weights are not imported')")
     (package / "classes.json").write_text(json.dumps({name: number for number, name in enumerate(NAMES)}))
     torch.save(network(NAMES), package / "weights.pth")
     three = network(["blue", "green", "red"])
-    save_file(three, tmp_path / "three.safetensors")
+    save_file(three, here / "three.safetensors")
     first = {"layers.1.weight": torch.zeros(5, 48), "layers.1.bias": torch.zeros(5)}
     save_file(
-        {**first, "layers.3.weight": torch.zeros(3, 5), "layers.3.bias": torch.zeros(3)}, tmp_path / "deep.safetensors"
+        {**first, "layers.3.weight": torch.zeros(3, 5), "layers.3.bias": torch.zeros(3)}, here / "deep.safetensors"
     )
-    return tmp_path
+    return here
 
 
 def photographs(folder: Path, count: int, colour: tuple[int, int, int]) -> None:

@@ -19,10 +19,9 @@ QUICK = ["model=mlp", "model.hidden=[16]", "dataset.image_size=8"]
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delitem(sys.modules, "mine", raising=False)
-    return tmp_path
+    return here
 
 
 # learning rate

@@ -94,18 +94,17 @@ MISTAKES = {
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "path", [*sys.path, str(MODULES)])
-    (tmp_path / "damaged.zip").write_bytes(b"PK\x03\x04 nonsense" * 30)
-    (tmp_path / "damaged.tar.gz").write_bytes(b"\x1f\x8b nonsense" * 30)
-    (tmp_path / "damaged.safetensors").write_bytes(b"nonsense" * 30)
-    with zipfile.ZipFile(tmp_path / "empty.zip", "w") as archive:
+    (here / "damaged.zip").write_bytes(b"PK\x03\x04 nonsense" * 30)
+    (here / "damaged.tar.gz").write_bytes(b"\x1f\x8b nonsense" * 30)
+    (here / "damaged.safetensors").write_bytes(b"nonsense" * 30)
+    with zipfile.ZipFile(here / "empty.zip", "w") as archive:
         archive.writestr("readme.txt", "no images")
-    with tarfile.open(tmp_path / "other.tar.gz", "w:gz") as archive:
-        archive.add(tmp_path / "empty.zip", "empty.zip")
-    (tmp_path / "nothing").mkdir()
-    return tmp_path
+    with tarfile.open(here / "other.tar.gz", "w:gz") as archive:
+        archive.add(here / "empty.zip", "empty.zip")
+    (here / "nothing").mkdir()
+    return here
 
 
 @pytest.mark.thinned(4)

@@ -119,11 +119,10 @@ CASES = [
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delitem(sys.modules, "mine", raising=False)
-    (tmp_path / "mine.py").write_text(MINE)
-    return tmp_path
+    (here / "mine.py").write_text(MINE)
+    return here
 
 
 def write(folder: Path, files: Mapping[str, str]) -> None:

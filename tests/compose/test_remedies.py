@@ -17,10 +17,9 @@ _OVERRIDE = re.compile(r"\+?[\w.@/]+=\S+")
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "photos").mkdir()
-    return tmp_path
+def here(here: Path) -> Path:
+    (here / "photos").mkdir()
+    return here
 
 
 # the mistake, and what the remedy must begin with; "": no remedy

@@ -13,12 +13,11 @@ from leyden.trainer.compose.known_names import find_value
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def here(here: Path) -> Path:
     for name in ("cat", "dog"):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-    (tmp_path / "c.yaml").write_text("defaults: [train, _self_]\nseed: 3\n")
-    return tmp_path
+        (here / "photos" / name).mkdir(parents=True)
+    (here / "c.yaml").write_text("defaults: [train, _self_]\nseed: 3\n")
+    return here
 
 
 # the command, and remedies (or, without =, texts) that it must get, one for each mistake in it

@@ -11,11 +11,10 @@ ENVIRONMENT = {"BS": "32", "LR": "1e-3", "ON": "true", "TAG": "007", "BAD": "fas
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, value in ENVIRONMENT.items():
         monkeypatch.setenv(name, value)
-    return tmp_path
+    return here
 
 
 def test_text_of_the_environment_is_read_as_on_the_command_line(here: Path) -> None:

@@ -29,10 +29,9 @@ def module(name: str) -> str:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def here(here: Path) -> Path:
     examples.SEEN.clear()
-    return tmp_path
+    return here
 
 
 def test_module_and_data_module_of_pytorch_lightning_train_as_under_its_trainer(here: Path) -> None:

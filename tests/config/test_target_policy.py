@@ -44,17 +44,16 @@ class Touch:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder with what a hostile config may point at; each of it creates the file `canary`."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, str(MODULES)])
     code = "import os\nos.system('touch canary')\n"
     for name in ("evil.py", "hubconf.py"):
-        (tmp_path / name).write_text(code)
+        (here / name).write_text(code)
     for name in ("evil.pkl", "evil.npy"):
-        (tmp_path / name).write_bytes(pickle.dumps(Touch()))
-    torch.save(Touch(), tmp_path / "evil.pt")
-    return tmp_path
+        (here / name).write_bytes(pickle.dumps(Touch()))
+    torch.save(Touch(), here / "evil.pt")
+    return here
 
 
 def untouched(folder: Path) -> None:

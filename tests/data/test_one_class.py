@@ -13,12 +13,6 @@ FOLDER = ["dataset=image_folder", "dataset.image_size=8", "dataset.root=set"]
 SHORT = ["trainer.max_epochs=1", "trainer.enable_progress_bar=false", "logger=none", "batch_size=2"]
 
 
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def photographs(*names: str) -> None:
     file = io.BytesIO()
     Image.new("RGB", (8, 8)).save(file, "PNG")

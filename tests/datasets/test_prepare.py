@@ -317,10 +317,9 @@ def test_unreadable_images_are_left_out_if_they_may_be(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    photographs(tmp_path / "PHOTOS")
-    return tmp_path
+def here(here: Path) -> Path:
+    photographs(here / "PHOTOS")
+    return here
 
 
 SOURCE = ["dataset=image_folder", "dataset.root=PHOTOS", "dataset.image_size=16", "model=mlp"]

@@ -38,14 +38,13 @@ KILLS = int(os.environ.get("LEYDEN_KILLS", "4"))
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder; and every process computes with one thread, so that sums come out alike."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("PYTHONPATH", str(MODULES))
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield tmp_path
+    yield here
     torch.set_num_threads(threads)
 
 

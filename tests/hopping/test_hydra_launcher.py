@@ -54,14 +54,13 @@ OPTIMIZERS = {"sgd": "torch.optim.SGD", "adamw": "torch.optim.AdamW"}
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The current folder, with a user's own configs."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(MODULES)
     monkeypatch.delenv("LAB_WORD", raising=False)
-    (tmp_path / "configs").mkdir()
-    (tmp_path / "configs" / "study.yaml").write_text(STUDY)
-    yield tmp_path
+    (here / "configs").mkdir()
+    (here / "configs" / "study.yaml").write_text(STUDY)
+    yield here
     OmegaConf.clear_resolver("shout")
 
 

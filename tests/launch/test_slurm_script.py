@@ -31,11 +31,10 @@ PIPELINE = "-m hydra/launcher=pipeline topology=slurm topology.device.kind=cpu t
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder on a machine without Slurm."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    return tmp_path
+    monkeypatch.setenv("PATH", str(here))
+    return here
 
 
 def script(config: Config, **environment: str) -> list[str]:

@@ -37,12 +37,11 @@ ALONE = [
 
 
 @pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
+def here(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for launcher in STARTERS:
         monkeypatch.delenv(launcher.size, raising=False)
         monkeypatch.delenv(launcher.rank, raising=False)
-    return tmp_path
+    return here
 
 
 def named(environment: dict[str, str]) -> str:

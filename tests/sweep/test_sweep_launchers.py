@@ -10,12 +10,6 @@ from leyden.trainer.cli.main import main
 QUICK = [*TINY, "trainer.max_epochs=1", "trainer.enable_progress_bar=false", "logger=none", "hydra.sweep.dir=mine"]
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
 def test_trials_are_those_of_the_basic_launcher(launcher: str, here: Path, capfd: pytest.CaptureFixture[str]) -> None:
