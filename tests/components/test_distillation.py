@@ -12,6 +12,7 @@ import yaml
 from pool import Pool
 from runs import TINY, Freeze, cut_back, distance, metrics, weights
 from safetensors.torch import save_file
+from tables import thinned
 from torch import Tensor, nn
 
 import leyden
@@ -161,13 +162,8 @@ STRATEGIES = {
 }
 
 
-IN_CI = ["fsdp", "hybrid"]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "strategy", [pytest.param(name, marks=[] if name in IN_CI else pytest.mark.campaign) for name in STRATEGIES]
-)
+@pytest.mark.parametrize("strategy", thinned(STRATEGIES, in_ci=["fsdp", "hybrid"]))
 def test_two_workers_equal_one(teacher: Path, freeze: Freeze, pools: Callable[[int], Pool], strategy: str) -> None:
     model = ["model=local_net", "model.maps=[2]", "model.rf=4"] if strategy == "spatial" else ["model.hidden=[16]"]
     options = [word for word in EXACT if not (strategy == "spatial" and word.startswith("model"))]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from pool import Pool, train
 from runs import NETS, TINY, Freeze, cut_back, distance, metrics, weights
+from tables import thinned
 from torch import Tensor
 
 from leyden.trainer.base.errors import ConfigError
@@ -85,10 +86,7 @@ def test_the_formula(freeze: Freeze, options: list[str], decays: list[float], ev
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=[] if case in ("butterfly, lazy", "fsdp") else pytest.mark.campaign) for case in UNDER],
-)
+@pytest.mark.parametrize("case", thinned(UNDER, in_ci=["butterfly, lazy", "fsdp"]))
 def test_equal_to_one_worker_under(freeze: Freeze, pools: Pools, case: str) -> None:
     net, strategy = UNDER[case]
     shared = [option for option in strategy if option.startswith("callbacks.")]
@@ -118,13 +116,8 @@ RESUMED = {
 }
 
 
-RESUMED_IN_CI = ["one worker", "hybrid to fsdp", "one to spatial"]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[] if case in RESUMED_IN_CI else pytest.mark.campaign) for case in RESUMED]
-)
+@pytest.mark.parametrize("case", thinned(RESUMED, in_ci=["one worker", "hybrid to fsdp", "one to spatial"]))
 def test_the_average_and_its_count_survive_a_resumption(
     freeze: Freeze, pools: Pools, tmp_path: Path, case: str
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from pool import Pool
 from runs import HERE, NETS, TINY, Freeze, cut_back, distance, weights
+from tables import thinned
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.compose.checks import check_classes
@@ -50,13 +51,8 @@ UNDER = {
 }
 
 
-IN_CI = ["butterfly, lazy", "fsdp"]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "strategy", [pytest.param(name, marks=[] if name in IN_CI else pytest.mark.campaign) for name in UNDER]
-)
+@pytest.mark.parametrize("strategy", thinned(UNDER, in_ci=["butterfly, lazy", "fsdp"]))
 def test_every_strategy_has_the_weights_of_one_worker(freeze: Freeze, pools: Pools, strategy: str) -> None:
     one, two = freeze("one", *NETS["vgg"], *SHORT), freeze("two", *NETS["vgg"], *SHORT, *UNDER[strategy])
     assert start(one) == 0

@@ -8,6 +8,7 @@ import pytest
 import torch
 from pool import Pool
 from runs import HERE, Freeze, cut_back, distance, metrics, weights
+from tables import thinned
 from torch import Tensor, nn
 
 from leyden.models.mlp import MLP
@@ -75,9 +76,7 @@ CASES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=pytest.mark.campaign if case in ("fsdp", "butterfly") else []) for case in CASES]
-)
+@pytest.mark.parametrize("case", thinned(CASES, in_ci=["ddp, shares of 19 and 18", "ddp, a worker without samples"]))
 def test_two_workers_equal_one(freeze: Freeze, pools: Callable[[int], Pool], case: str) -> None:
     strategy, *options = CASES[case]
     chosen = [word for word in options if not word.startswith("strategy")]

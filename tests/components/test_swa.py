@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from pool import Pool, train
 from runs import HERE, TINY, Freeze, cut_back, distance, metrics, rows, weights
+from tables import thinned
 from torch import Tensor
 from torch.optim.swa_utils import update_bn
 
@@ -123,13 +124,10 @@ UNDER = {
     "hybrid, scheme b": ("head", ["strategy=hybrid", "strategy.scheme=b", TWO]),
     "spatial": ("local_net", ["strategy=spatial", "strategy.grid=[1,2]", TWO]),
 }
-IN_CI = ["fsdp"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[] if case in IN_CI else pytest.mark.campaign) for case in UNDER]
-)
+@pytest.mark.parametrize("case", thinned(UNDER, in_ci=["fsdp"]))
 def test_two_workers_equal_one_under(freeze: Freeze, pools: Pools, case: str) -> None:
     net, strategy = UNDER[case]
     options = [*NETS[net], *SHORT, *SWA, "trainer.sync_batchnorm=true"]

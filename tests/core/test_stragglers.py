@@ -8,6 +8,7 @@ from statistics import median
 import pytest
 from pool import Pool
 from runs import HERE, Freeze, rows, summary
+from tables import thinned
 
 from leyden.trainer.base.log import log
 from leyden.trainer.core.stragglers import OwnTime, Stragglers
@@ -104,10 +105,7 @@ LOCKSTEP = {
 # of a machine that is busy with other things a worker may be slow indeed
 @pytest.mark.slow
 @pytest.mark.parametrize("slow_rank", [1, pytest.param(-1, marks=pytest.mark.campaign)])
-@pytest.mark.parametrize(
-    "strategy",
-    [pytest.param(name, marks=[] if name in ("ddp", "local_sgd") else pytest.mark.campaign) for name in LOCKSTEP],
-)
+@pytest.mark.parametrize("strategy", thinned(LOCKSTEP, in_ci=["ddp", "local_sgd"]))
 def test_real_workers(freeze: Freeze, pools: Callable[[int], Pool], strategy: str, slow_rank: int) -> None:
     slow = ["model=mlp", "model._target_=straggler_examples.SlowOnRank", f"+model.slow_rank={slow_rank}",
             "+model.seconds=0.004", "+callbacks.windows._target_=straggler_examples.ShortWindows",

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from pool import Pool
 from runs import HERE, Freeze, distance, metrics, weights
+from tables import thinned
 from torch import Tensor, nn
 
 from leyden.trainer.core.sync_batchnorm import GlobalBatchNorm, Padding, statistics_kept, with_synchronized_norms
@@ -52,13 +53,8 @@ PADDED = {
 }
 
 
-PADDED_IN_CI = ["ddp accumulating", "hybrid", "fsdp"]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[] if case in PADDED_IN_CI else pytest.mark.campaign) for case in PADDED]
-)
+@pytest.mark.parametrize("case", thinned(PADDED, in_ci=["ddp accumulating", "hybrid", "fsdp"]))
 def test_padding_counts_nowhere_under(freeze: Freeze, pools: Pools, case: str) -> None:
     options = [*EXACT, *PADDED[case]]
     own = {"fsdp": ["strategy.min_parameters=100"]}.get(case, [])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from pool import Pool
 from runs import FEW, TINY, Freeze, cut_back, distance, metrics, weights
+from tables import thinned
 
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
@@ -35,8 +36,6 @@ UNDER = {
     "local_sgd, averaging every step": ("mlp", ["strategy=local_sgd", "strategy.h=1"]),
 }
 
-IN_CI = ["butterfly", "hybrid, convolutions", "fsdp"]
-
 
 def initial(freeze: Freeze, *options: str) -> dict[str, torch.Tensor]:
     run_dir = freeze("begin", *options, "optimizer.lr=1e-30", "optimizer.weight_decay=0", "trainer.max_steps=1")
@@ -45,9 +44,7 @@ def initial(freeze: Freeze, *options: str) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[] if case in IN_CI else pytest.mark.campaign) for case in UNDER]
-)
+@pytest.mark.parametrize("case", thinned(UNDER, in_ci=["butterfly", "hybrid, convolutions", "fsdp"]))
 def test_equal_to_one_worker_under(freeze: Freeze, pools: Pools, case: str) -> None:
     net, strategy = UNDER[case]
     options, prefix = NETS[net]

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from lightning_examples import SEEN
 from pool import Pool
 from runs import FEW, NETS, POINTS, TINY, Freeze, distance, rows, task, weights
+from tables import thinned
 
 from leyden.trainer.base.errors import ConfigError
 from leyden.trainer.base.signals import StopRequest
@@ -107,13 +108,8 @@ UNDER = {
 }
 
 
-IN_CI = ["butterfly, lazy", "fsdp", "spatial"]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[] if case in IN_CI else pytest.mark.campaign) for case in UNDER]
-)
+@pytest.mark.parametrize("case", thinned(UNDER, in_ci=["butterfly, lazy", "fsdp", "spatial"]))
 def test_equal_to_one_worker_under(freeze: Freeze, pools: Pools, case: str) -> None:
     net, strategy = UNDER[case]
     options = [*NETS[net], *SHORT, "trainer.log_every_n_steps=2", "trainer.max_steps=5"]

@@ -11,6 +11,7 @@ from lightning.pytorch import Trainer
 from pool import Pool
 from remedied import shown, works
 from runs import HERE, POINTS, TINY, Freeze, cut_back, distance, metrics, rows, states, summary, task, weights
+from tables import thinned
 
 from leyden.trainer.base.time_limit import seconds_of
 from leyden.trainer.cli.main import main
@@ -155,9 +156,7 @@ LOCKSTEP = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.campaign if name == "ddp" else []) for name in LOCKSTEP]
-)
+@pytest.mark.parametrize("name", thinned(LOCKSTEP, in_ci=["butterfly", "hybrid", "fsdp"]))
 def test_workers_in_step_are_validated_as_one_is(freeze: Freeze, pools: Callable[[int], Pool], name: str) -> None:
     one = freeze("one", *INSIDE, *TWO[1:])
     two = freeze("two", *INSIDE, *TWO, *LOCKSTEP[name])

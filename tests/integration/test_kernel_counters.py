@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hosts import TwoHosts, available, freeze
 from pipeline import on_host
+from tables import thinned
 
 from leyden.trainer.cli.main import main
 
@@ -73,9 +74,7 @@ IN_CI = ["ddp", "butterfly-near", "spatial", "asgd-2-servers"]
 
 
 @pytest.mark.machine
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=[] if case in IN_CI else pytest.mark.campaign) for case in CASES]
-)
+@pytest.mark.parametrize("case", thinned(CASES, in_ci=IN_CI))
 def test_the_ledger_is_what_the_kernel_counts(tmp_path: Path, case: str) -> None:
     (tmp_path / "kernel_counter.py").write_text(COUNTER)
     counter = ["+callbacks.counter._target_=kernel_counter.KernelCounter", f"+python_path=[{tmp_path}]"]

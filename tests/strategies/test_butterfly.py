@@ -17,6 +17,7 @@ from lightning.fabric import Fabric
 from lightning.fabric.plugins.environments import LightningEnvironment
 from pool import Failed, Pool
 from runs import HERE, PATIENCE_S, TINY, Freeze, Processes, cut_back, distance, rows, summary, weights
+from tables import thinned
 from torch import Tensor, nn
 
 from leyden.trainer.base.errors import ConfigError
@@ -201,10 +202,7 @@ EQUAL = [("resnet20-group", 2, "true"), ("mlp-dropout", 3, "true"), ("mlp-norm-c
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "workers", "lazy"),
-    [
-        pytest.param(*case, marks=[] if case in EQUAL else CAMPAIGN)
-        for case in product(MODELS, (2, 3, 4), ("true", "false"))
-    ],
+    thinned(product(MODELS, (2, 3, 4), ("true", "false")), in_ci=EQUAL),
 )
 def test_equal_to_one_worker(freeze: Freeze, pools: Pools, model: str, workers: int, lazy: str) -> None:
     chosen, tolerance = MODELS[model]
@@ -239,17 +237,11 @@ VARIANTS = {
     ],
 }
 
-WORKERS_IN_CI = {"sgd": 4, "accumulated, two groups": 2, "bf16": 2, "awkward": 2}
+LAZY_IN_CI = [("sgd", 4), ("accumulated, two groups", 2), ("bf16", 2), ("awkward", 2)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("variant", "workers"),
-    [
-        pytest.param(variant, workers, marks=[] if workers == WORKERS_IN_CI.get(variant) else CAMPAIGN)
-        for variant, workers in product(VARIANTS, (2, 4))
-    ],
-)
+@pytest.mark.parametrize(("variant", "workers"), thinned(product(VARIANTS, (2, 4)), in_ci=LAZY_IN_CI))
 def test_lazy_equals_eager_bit_for_bit(freeze: Freeze, pools: Pools, variant: str, workers: int) -> None:
     # 1150 samples in batches of 384 are 3 steps: the last is smaller, and two validations fall between
     options = [*FAST, "dataset.image_size=8", "trainer.max_epochs=2", "trainer.precision=64-true", "batch_size=384"]

@@ -12,6 +12,7 @@ import torch
 from pool import Failed, Pool
 from remedied import shown, works
 from runs import FEW, HERE, OWN_TASK, TINY, Freeze, apart, cut_back, distance, metrics, summary, weights
+from tables import thinned
 from torch import Tensor, nn
 
 from leyden.trainer.cli.main import main
@@ -181,18 +182,14 @@ def test_mean_of_errors() -> None:
 
 
 CLUSTERS = [(2, 1, "32-true"), (2, 2, "64-true"), (4, 1, "64-true"), (4, 2, "32-true")]
-LEDGERS = list(zip(("none", "bf16", "fp16", "powersgd"), CLUSTERS, strict=True))
-"""Each compression and each cluster once."""
+SENT_BY = ("none", "bf16", "fp16", "powersgd")
+LEDGERS = [(compression, *cluster) for compression, cluster in product(SENT_BY, CLUSTERS)]
+EACH_ONCE = [(compression, *cluster) for compression, cluster in zip(SENT_BY, CLUSTERS, strict=True)]
+"""Each compression and each cluster."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("compression", "workers", "nodes", "precision"),
-    [
-        pytest.param(compression, *cluster, marks=[] if (compression, cluster) in LEDGERS else CAMPAIGN)
-        for compression, cluster in product(("none", "fp16", "bf16", "powersgd"), CLUSTERS)
-    ],
-)
+@pytest.mark.parametrize(("compression", "workers", "nodes", "precision"), thinned(LEDGERS, in_ci=EACH_ONCE))
 def test_ledger_is_the_formula(
     freeze: Freeze, pools: Pools, compression: str, workers: int, nodes: int, precision: str
 ) -> None:
@@ -375,11 +372,10 @@ SWITCHED = [("bucket_cap_mb", "powersgd", 1), ("gradient_as_bucket_view", "bf16"
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("switch", "compression", "parts"),
-    [
-        pytest.param(*case, marks=[] if case in SWITCHED else CAMPAIGN)
-        for case in product(SWITCHES, ("none", "bf16", "powersgd"), (1, 2))
-        if case not in REFUSED
-    ],
+    thinned(
+        (case for case in product(SWITCHES, ("none", "bf16", "powersgd"), (1, 2)) if case not in REFUSED),
+        in_ci=SWITCHED,
+    ),
 )
 def test_switches_arrive_and_change_no_result(
     freeze: Freeze, pools: Pools, switch: str, compression: str, parts: int

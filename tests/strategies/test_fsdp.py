@@ -13,6 +13,7 @@ import torch
 from fsdp_examples import Holdings
 from pool import Pool, train
 from runs import HERE, POINTS, TINY, Freeze, apart, cut_back, distance, metrics, summary, task
+from tables import thinned
 from torch import nn
 
 from leyden.trainer.base.errors import ConfigError
@@ -65,10 +66,7 @@ TRAINED = [("resnet20-group", "fsdp-2"), ("mlp-dropout", "fsdp-4")]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("model_name", "strategy_name"),
-    [pytest.param(*case, marks=[] if case in TRAINED else CAMPAIGN) for case in product(MODELS, STRATEGIES)],
-)
+@pytest.mark.parametrize(("model_name", "strategy_name"), thinned(product(MODELS, STRATEGIES), in_ci=TRAINED))
 def test_divided_parameters_train_as_whole_ones(
     freeze: Freeze, pools: Pools, tmp_path: Path, model_name: str, strategy_name: str
 ) -> None:

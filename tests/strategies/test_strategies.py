@@ -10,6 +10,7 @@ import pytest
 import torch
 from pool import Pool
 from runs import FEW, PATIENCE_S, TINY, Freeze, Processes, apart, children, cut_back, rows, summary, wait_until, weights
+from tables import thinned
 
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.entrypoints.start import start
@@ -55,9 +56,7 @@ RESUMED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [name if name in ("ddp", "hybrid") else pytest.param(name, marks=pytest.mark.campaign) for name in RESUMED]
-)
+@pytest.mark.parametrize("name", thinned(RESUMED, in_ci=["ddp", "hybrid"]))
 def test_four_workers_resume_with_the_bits_of_the_undisturbed_run(
     freeze: Freeze, pools: Pools, tmp_path: Path, name: str
 ) -> None:
@@ -86,9 +85,7 @@ KILLED = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "spatial" else pytest.mark.campaign) for name in KILLED]
-)
+@pytest.mark.parametrize("name", thinned(KILLED, in_ci=["spatial"]))
 def test_a_killed_run_goes_on_under_its_strategy_and_under_single(
     freeze: Freeze, processes: Processes, pools: Pools, name: str
 ) -> None:
