@@ -1,5 +1,6 @@
 # pyright: reportPrivateUsage=false
-"""Private names of torch, read in torch 2.13.0: base classes of layers, what is inside a loader's iterator, groups.
+"""Private names of torch, read in torch 2.13.0: base classes of layers, what is inside a loader's iterator, groups, the
+compiler's settings.
 
 FSDP's are in strategies/fsdp/torch_compat.py. tests/integration/test_compat.py checks these names.
 """
@@ -28,6 +29,7 @@ __all__ = [
     "end_readers",
     "in_backward",
     "is_traceable_wrapper_subclass",
+    "raise_graph_limit",
     "set_group_timeout",
 ]
 
@@ -37,6 +39,14 @@ BatchNormBase = _BatchNorm
 NormBase = _NormBase
 DropoutBase = _DropoutNd
 set_group_timeout = _set_pg_timeout
+
+
+def raise_graph_limit(limit: int) -> None:
+    """Let the compiler make at least this number of graphs of one function; above its limit it runs it uncompiled."""
+    from torch._dynamo import config
+
+    config.recompile_limit = max(config.recompile_limit, limit)
+    config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, limit)
 
 
 def in_backward() -> bool:

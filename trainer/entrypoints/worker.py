@@ -158,8 +158,8 @@ def _dispatch(job: JobSpec, stop_request: StopRequest) -> str:
 
         work(config, job.run_dir, worker_number(), stop_request)
         return "done"
-    from ..core.kernels import hold_kernels
     from ..engine.device_memory import memory_errors
+    from ..engine.kernels import hold_kernels
 
     with memory_errors(config), hold_kernels(config):
         return _train_or_evaluate(job, stop_request)

@@ -21,7 +21,6 @@ from ..config.faults import as_problem
 from ..config.schema import Config, load
 from ..core.callback_contract import CallbackContract
 from ..core.checkpoints import checkpoint_io
-from ..core.kernels import hold_kernels
 from ..core.state import RunState
 from ..data.contents.found import announce, count_samples, keep
 from ..data.contents.identity import changes_since, other_content
@@ -29,6 +28,7 @@ from ..data.splits import Splits
 from ..diagnostics.preflight.machines import check_machines
 from ..engine.build import Shared
 from ..engine.device_memory import memory_errors
+from ..engine.kernels import hold_kernels
 from ..runs.folder import storage_of
 from ..runs.summary import mark_failed, read_summary
 from .coordinator_client import CoordinatorClient, SubEpochOrder

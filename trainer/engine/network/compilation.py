@@ -7,6 +7,7 @@ from torch import nn
 
 from ...config.schema import CompileOptions
 from ...core.network.blocks import repeated_blocks
+from ...core.torch_compat import raise_graph_limit
 
 WITH_CUDA_GRAPHS = ("reduce-overhead", "max-autotune")
 """Modes in which a compiled backward gives gradients in memory that its next replay overwrites."""
@@ -44,11 +45,8 @@ def _allow_graphs(modules: Iterable[nn.Module]) -> None:
     Above it torch runs modules uncompiled: of a deep network's blocks those of the later widths, of a process that
     trains a network after another the later networks.
     """
-    from torch._dynamo import config
-
     _compiled.update((repr(module), *(parameter.shape for parameter in module.parameters())) for module in modules)
-    config.recompile_limit = max(config.recompile_limit, _GRAPHS * len(_compiled))
-    config.accumulated_recompile_limit = max(config.accumulated_recompile_limit, config.recompile_limit)
+    raise_graph_limit(_GRAPHS * len(_compiled))
 
 
 def uses_cuda_graphs(given: bool | CompileOptions, device: torch.device) -> bool:
