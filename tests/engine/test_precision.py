@@ -14,6 +14,7 @@ from pool import Pool
 from runs import FEW, HERE, TINY, Freeze, Processes, distance, metrics, summary, weights
 from tables import thinned
 
+import leyden
 from leyden.trainer.base.signals import StopRequest
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.checkpoints import checkpoint_io
@@ -166,6 +167,18 @@ def test_kernels_are_chosen_as_asked_and_then_as_before(
     for number, (options, expected) in enumerate(table.items()):
         assert start(freeze(str(number), *noting(tmp_path, *options))) == 0
         assert all(expected.items() <= line.items() for line in notes(tmp_path))
+
+
+def test_predictions_are_computed_by_the_run_s_kernels(freeze: Freeze, tmp_path: Path) -> None:
+    before = torch.get_float32_matmul_precision()
+    chosen = ["trainer.deterministic=true", "trainer.matmul_precision=medium"]
+    run_dir = freeze("run", *noting(tmp_path, *chosen))
+    assert start(run_dir) == 0
+    notes(tmp_path)
+    leyden.load(run_dir).predict(torch.zeros(1, 1, 8, 8, dtype=torch.uint8))
+    assert {(line["deterministic"], line["matmul_precision"]) for line in notes(tmp_path)} == {(True, "medium")}
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert torch.get_float32_matmul_precision() == before
 
 
 def kernels_of(precision: str, benchmark: bool = False) -> dict[str, Any]:

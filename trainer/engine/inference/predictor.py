@@ -26,14 +26,15 @@ from ...runs.checkpoints import path_of
 from ..build import assemble
 from ..checkpoints.callback_state import load_callback
 from ..checkpoints.restored_parts import restoring_part
+from ..kernels import hold_kernels
 from ..step_module import run_step
 
 
 class Predictor:
     """The network of a run as evaluation uses it, in this process, on one device.
 
-    Its weights are those that callbacks choose for evaluation (EMA), its precision is the run's. Nothing is written
-    into the run folder, and the random generators of the process stay as they are.
+    Its weights are those that callbacks choose for evaluation (EMA), its precision and choice of kernels are the run's.
+    Nothing is written into the run folder, and random generators and kernels of the process stay as they are.
 
     Args:
         config: of the run, for one device (strategy=single).
@@ -102,7 +103,8 @@ class Predictor:
             ValueError: the task computes no class scores.
         """
         inputs = (self.inputs(images), 0)[: self._taken]
-        found = run_step(self._state, "predict_step", *inputs)
+        with hold_kernels(self._state.config):
+            found = run_step(self._state, "predict_step", *inputs)
         if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(images):
             made = list(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise ValueError(f"{type(self.task).__name__} makes {made} of {len(images)} images, not a score per class")
