@@ -1,9 +1,9 @@
 """Settings of torch by which it chooses among its kernels, for the whole process."""
 
+import os
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 
-from ..base.process import default_variable
 from ..config.schema import Config
 
 
@@ -27,5 +27,6 @@ def hold_kernels(config: Config) -> Generator[None]:
             restored.callback(torch.set_float32_matmul_precision, torch.get_float32_matmul_precision())
             torch.set_float32_matmul_precision(trainer.matmul_precision)
         if trainer.deterministic:
-            restored.enter_context(default_variable("CUBLAS_WORKSPACE_CONFIG", ":4096:8"))
+            # it stays: another thread may read the environment while a variable is removed from it
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         yield
