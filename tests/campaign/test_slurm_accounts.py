@@ -78,7 +78,7 @@ class AccountedCluster(SlurmCluster):
         self.config.write_text(self._configured(random.sample(range(20000, 32000), 3)))
         self._daemon("slurmdbd", ["slurmdbd", "-D"])
         wait_until(lambda: self._answers() or self._died())
-        self._account("add cluster leyden")
+        self._account(f"add cluster {self.name}")
         self._account("add account lab")
         self._account("add qos calm")
         self._account("add user root account=lab qos=normal,calm defaultaccount=lab")

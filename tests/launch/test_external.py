@@ -407,6 +407,11 @@ def test_the_rendezvous_of_a_process(environment: dict[str, str], found: tuple[o
     assert (world.address, world.port) == found
 
 
+def test_steps_of_two_clusters_are_two_jobs() -> None:
+    """Their numbers may be the same, and both on this host."""
+    assert len({world_of({**STEP, "SLURM_CLUSTER_NAME": name}).job for name in ("one", "two")}) == 2
+
+
 @pytest.mark.parametrize(
     ("environment", "key"),
     [

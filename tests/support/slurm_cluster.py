@@ -26,7 +26,7 @@ that does not answer for some seconds is down. Its jobs have the priority of the
 _ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
 
 CONFIG = """
-ClusterName=leyden
+ClusterName={name}
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={ports[0]}
 AuthType=auth/munge
@@ -75,6 +75,8 @@ class SlurmCluster:
     """Started when made. `stop` ends what it started, jobs included, and nothing else."""
 
     def __init__(self) -> None:
+        # another session's cluster on this machine has jobs of the same numbers
+        self.name = f"leyden{os.getpid()}"
         # munged trusts no folder below one that others may write to, as pytest's are
         self.folder = Path(tempfile.mkdtemp(prefix="leyden-slurm-"))
         self.folder.chmod(0o755)
@@ -115,7 +117,7 @@ class SlurmCluster:
         raise RuntimeError(f"Slurm did not start:\n{(self.folder / 'slurmctld.log').read_text()[-3000:]}")
 
     def _configured(self, ports: Sequence[int]) -> str:
-        return CONFIG.format(host=socket.gethostname(), folder=self.folder, ports=ports)
+        return CONFIG.format(name=self.name, host=socket.gethostname(), folder=self.folder, ports=ports)
 
     def _daemon(self, name: str, command: list[str], user: str | None = None) -> None:
         with open(self.folder / f"{name}.out", "ab") as output:

@@ -59,7 +59,10 @@ STARTERS = (
         ("LSB_JOBID", "PMIX_NAMESPACE"),
     ),
     # of the step, not of the job: inside `salloc -n 4` and in a batch script the command runs once
-    Starter("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", ("SLURM_LOCALID",), ("SLURM_JOB_ID", "SLURM_STEP_ID")),
+    Starter(
+        "srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID", ("SLURM_LOCALID",),
+        ("SLURM_CLUSTER_NAME", "SLURM_JOB_ID", "SLURM_STEP_ID"),
+    ),
 )  # fmt: skip
 
 
