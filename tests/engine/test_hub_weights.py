@@ -108,9 +108,9 @@ def test_fetched_once_pinned_and_trained_from(
 ) -> None:
     monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
     words = [*SHORT, f"model.pretrained=timm:{NAME}"]
-    records = "+callbacks.records._target_=hub_examples.RecordsOffline"
+    records = "+callbacks.records={_target_:hopping_examples.RecordsEnvironment,name:HF_HUB_OFFLINE}"
     assert main([*words, records, "hydra.run.dir=run"]) == 0
-    assert (tmp_path / "run" / "offline").read_text() == "1", "a worker asks no hub"
+    assert (tmp_path / "run" / "environment").read_text() == "1", "a worker asks no hub"
     assert "HF_HUB_OFFLINE" not in os.environ, "what comes next in a notebook may"
     assert "the output layer starts fresh" in capsys.readouterr().out
     pinned = yaml.safe_load((tmp_path / "run" / "config.yaml").read_text())["model"]["pretrained"]

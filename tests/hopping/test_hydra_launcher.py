@@ -36,7 +36,7 @@ dataset: {{image_size: 8}}
 model: {{hidden: [8]}}
 trainer: {{max_epochs: 1, enable_progress_bar: false}}
 callbacks:
-  hears: {{_target_: hopping_examples.RecordsEnvironment}}
+  hears: {{_target_: hopping_examples.RecordsEnvironment, name: LAB_WORD}}
 python_path: [{MODULES}]
 hydra:
   sweep:

@@ -138,8 +138,11 @@ class RecordsCalls(Callback):
 class RecordsEnvironment:
     """Writes an environment variable to the run's folder."""
 
+    def __init__(self, name: str):
+        self._name = name
+
     def on_fit_end(self, state: Any) -> None:
-        (state.run_dir / "environment").write_text(os.environ["LAB_WORD"])
+        (state.run_dir / "environment").write_text(os.environ[self._name])
 
 
 class Prints:
