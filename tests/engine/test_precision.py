@@ -16,6 +16,7 @@ from tables import thinned
 
 import leyden
 from leyden.trainer.base.signals import StopRequest
+from leyden.trainer.cli.main import main
 from leyden.trainer.config.schema import load
 from leyden.trainer.core.checkpoints import checkpoint_io
 from leyden.trainer.engine.build import assemble
@@ -169,13 +170,21 @@ def test_kernels_are_chosen_as_asked_and_then_as_before(
         assert all(expected.items() <= line.items() for line in notes(tmp_path))
 
 
-def test_predictions_are_computed_by_the_run_s_kernels(freeze: Freeze, tmp_path: Path) -> None:
+VERBS: dict[str, Callable[[leyden.Run, Path], object]] = {
+    "predict": lambda run, folder: run.predict(torch.zeros(1, 1, 8, 8, dtype=torch.uint8)),
+    "inspect": lambda run, folder: main(["inspect", str(run.folder), "--out", str(folder / "report")]),
+    "export": lambda run, folder: run.export("safetensors", folder / "network.safetensors"),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_run_s_network_is_computed_by_its_kernels(verb: str, freeze: Freeze, tmp_path: Path) -> None:
     before = torch.get_float32_matmul_precision()
     chosen = ["trainer.deterministic=true", "trainer.matmul_precision=medium"]
     run_dir = freeze("run", *noting(tmp_path, *chosen))
     assert start(run_dir) == 0
     notes(tmp_path)
-    leyden.load(run_dir).predict(torch.zeros(1, 1, 8, 8, dtype=torch.uint8))
+    VERBS[verb](leyden.load(run_dir), tmp_path)
     assert {(line["deterministic"], line["matmul_precision"]) for line in notes(tmp_path)} == {(True, "medium")}
     assert not torch.are_deterministic_algorithms_enabled()
     assert torch.get_float32_matmul_precision() == before

@@ -13,6 +13,7 @@ from ..diagnostics.inspection.report.report import report
 from ..diagnostics.inspection.report.subject import Subject
 from ..engine.inference.gradients import compute_gradients
 from ..engine.inference.predictor import Predictor
+from ..engine.kernels import hold_kernels
 from .run import Run
 
 
@@ -37,8 +38,9 @@ def inspect_run(run: Run, settings: Mapping[str, Any]) -> Iterator[Picture | Dis
         raise refuse(
             "RUN", str(error), shorten_path(run.folder), "dataset.max_bad_samples=10", executed=True
         ) from error
-    yield from report(subject, settings)
-    yield from _gradients(predictor, subject.split)
+    with hold_kernels(run.config):
+        yield from report(subject, settings)
+        yield from _gradients(predictor, subject.split)
 
 
 def _gradients(predictor: Predictor, split: str) -> Iterator[Distribution | Omitted]:

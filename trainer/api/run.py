@@ -162,9 +162,11 @@ class Run:
         config, predictor = self.config, self.predictor
         from ..base.errors import CannotStart
         from ..engine.inference.export import export
+        from ..engine.kernels import hold_kernels
 
         try:
-            return file, export(predictor, config, kind, file)
+            with hold_kernels(config):
+                return file, export(predictor, config, kind, file)
         except CannotStart as error:
             raise refuse("RUN", str(error), shorten_path(self.folder), executed=True) from error
         except OSError as error:

@@ -4,6 +4,8 @@ import os
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 
+import torch
+
 from ..config.schema import Config
 
 
@@ -11,8 +13,6 @@ from ..config.schema import Config
 def hold_kernels(config: Config) -> Generator[None]:
     """Inside the context torch chooses its kernels as `config.trainer` asks for. After it, as before: the next run of
     this process, or its user's own code, may ask for others."""
-    import torch
-
     trainer = config.trainer
     with ExitStack() as restored:
         deterministic = torch.are_deterministic_algorithms_enabled()

@@ -33,8 +33,8 @@ from ..step_module import run_step
 class Predictor:
     """The network of a run as evaluation uses it, in this process, on one device.
 
-    Its weights are those that callbacks choose for evaluation (EMA), its precision and choice of kernels are the run's.
-    Nothing is written into the run folder, and random generators and kernels of the process stay as they are.
+    Its weights are those that callbacks choose for evaluation (EMA), its precision and its scores' kernels are the
+    run's. Nothing is written into the run folder, and random generators and kernels of the process stay as they are.
 
     Args:
         config: of the run, for one device (strategy=single).
